@@ -6,7 +6,7 @@ use std::process::Command;
 
 use flatwater_explain::explain;
 use flatwater_import::text::{Cursor, Text};
-use flatwater_import::{Builder, Importer, read_section};
+use flatwater_import::{Anchor, Builder, Importer, read_section};
 use flatwater_recording::Recording;
 use flatwater_report::{Format, Options};
 use flatwater_workload::{Params, WorkloadEntry, stream};
@@ -132,12 +132,45 @@ fn a_workload_is_an_entry_and_nothing_else() {
     assert!(!workload.actors().is_empty());
 }
 
+/// The names of the importers that the sources of the import crate define.
+fn defined_importers() -> Vec<String> {
+    let mut folders = vec![root().join("crates/import/src")];
+    let mut names = Vec::new();
+    while let Some(folder) = folders.pop() {
+        for entry in std::fs::read_dir(folder).expect("a folder").flatten() {
+            let path = entry.path();
+            if path.is_dir() {
+                folders.push(path);
+                continue;
+            }
+            let text = std::fs::read_to_string(&path).expect("a source file");
+            let defined = text.split(": Importer = Importer {").skip(1);
+            let name = |rest: &str| rest.split("name: \"").nth(1)?.split('"').next().map(str::to_owned);
+            names.extend(defined.filter_map(name));
+        }
+    }
+    names.sort();
+    names
+}
+
+#[test]
+fn every_importer_is_in_the_list_and_has_an_example() {
+    let mut listed: Vec<&str> = flatwater_import::IMPORTERS.iter().map(|importer| importer.name).collect();
+    listed.sort_unstable();
+    assert_eq!(listed, defined_importers());
+    for name in listed {
+        let example = root().join("tests/golden/import").join(name);
+        assert!(example.is_dir(), "{} is missing", example.display());
+    }
+}
+
 #[test]
 fn an_importer_reads_lines_and_nothing_else() {
     const IMPORTER: Importer = Importer {
         name: "huge-zero-log",
         sentence: "One line for each huge page.",
         kind: flatwater_import::FormatKind::Judged,
+        anchors: &[Anchor::Line(&["huge zero "])],
         detect: |cursor| if cursor.next_text().starts_with("huge zero ") { 90 } else { 0 },
         read: |cursor, builder| {
             while cursor.next_text().starts_with("huge zero ") {

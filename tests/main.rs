@@ -13,6 +13,7 @@ mod hostile_watch;
 mod import_cases;
 mod kill_run;
 mod kill_writer;
+mod log_inputs;
 mod matrix;
 mod packages;
 mod precursor_read;

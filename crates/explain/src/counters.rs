@@ -242,13 +242,18 @@ impl Facts<'_> {
     /// Share of all CPU time in this column (idle, iowait, steal), 0 to 1.
     #[must_use]
     pub fn cpu_share(&self, column: Column) -> Track {
+        self.cpu_share_of(column, &Entity::named("all"))
+    }
+
+    /// As `cpu_share`, of one CPU.
+    #[must_use]
+    pub fn cpu_share_of(&self, column: Column, of: &Entity) -> Track {
         let Some(series) = self.recording.table(Table::Cpu) else { return Track::default() };
-        let all = Entity::named("all");
         // Guest time is included in user time (Documentation/filesystems/proc.rst) and must not count twice.
         let guests = [cpu::GUEST_NS.name, cpu::GUEST_NICE_NS.name];
         let is_time = |name: &str| name.ends_with("_ns") && !guests.contains(&name);
-        let total = rates(&sums(series, &all, is_time));
-        let part = rates(&sums(series, &all, |name| name == column.name));
+        let total = rates(&sums(series, of, is_time));
+        let part = rates(&sums(series, of, |name| name == column.name));
         let by_end: BTreeMap<u64, f64> = total.points.iter().map(|point| (point.at_ns, point.value)).collect();
         let share = |point: &Point| {
             let whole = by_end.get(&point.at_ns).copied().filter(|whole| *whole > 0.0)?;

@@ -10,6 +10,7 @@ use super::number::{count, nanos, number};
 use super::text::{Cursor, Line};
 use super::when::SECOND_NS;
 use super::{FormatKind, Importer};
+use crate::anchors::{Anchor, DIGITS};
 use flatwater_recording::schema::disks;
 use flatwater_recording::{Column, Entity, OpKind, Table};
 
@@ -17,6 +18,7 @@ pub const BLKPARSE: Importer = Importer {
     name: "blkparse",
     sentence: "Events of blktrace, as blkparse prints them.",
     kind: FormatKind::Judged,
+    anchors: &[Anchor::Start(DIGITS)],
     detect: |cursor| if event(cursor.next_text()).is_some() { 88 } else { 0 },
     read: read_events,
 };
@@ -25,6 +27,10 @@ pub const BTT: Importer = Importer {
     name: "btt",
     sentence: "btt's table of blktrace: Q2G, I2D, D2C, Q2C.",
     kind: FormatKind::Judged,
+    anchors: &[
+        Anchor::Table(&["All Devices"]),
+        Anchor::Line(&["Q2Q", "Q2G", "G2I", "Q2I", "Q2M", "I2D", "M2D", "Q2D", "D2C", "Q2C"]),
+    ],
     detect: |cursor| match cursor.next_text() {
         text if text.contains("All Devices") && text.contains("====") => 90,
         text if phase(text).is_some() => 85,

@@ -38,7 +38,7 @@ fn load_average(text: &str, b: &mut Builder) -> Option<(&'static str, FormatKind
 
 /// Reads the value of a cgroup's file, below the command that printed the file.
 fn of_cgroup(text: &str, b: &mut Builder) -> Option<(&'static str, FormatKind)> {
-    let command = b.command.as_deref()?;
+    let command = b.context().command.clone()?;
     let path = command.split_whitespace().find(|word| cgroup_file(word).is_some())?;
     let column = cgroup_file(path)?;
     let value = count(text);
@@ -50,7 +50,7 @@ fn of_cgroup(text: &str, b: &mut Builder) -> Option<(&'static str, FormatKind)> 
     let value = value.filter(|value| *value < i64::MAX - (1 << 20));
     // `cat memory.max memory.current` prints one line for each file.
     let rest: Vec<&str> = command.split_whitespace().filter(|word| *word != path).collect();
-    b.command = rest.iter().any(|word| cgroup_file(word).is_some()).then(|| rest.join(" "));
+    b.context_mut().command = rest.iter().any(|word| cgroup_file(word).is_some()).then(|| rest.join(" "));
     if let Some(value) = value {
         let place = b.snapshot_of("cgroup-files", column.name);
         b.row(place, Table::Cgroup, &entity, &[(column, Cell::of(column.kind, value))]);
@@ -59,11 +59,11 @@ fn of_cgroup(text: &str, b: &mut Builder) -> Option<(&'static str, FormatKind)> 
 }
 
 fn processors(text: &str, b: &mut Builder) -> Option<(&'static str, FormatKind)> {
-    let command = b.command.as_deref()?.trim();
+    let command = b.context().command.as_deref()?.trim();
     let counted = command == "nproc" || command.contains("grep -c processor") || command.contains("grep -c ^processor");
     let cpus = text.parse::<u32>().ok().filter(|cpus| counted && (1..=8192).contains(cpus))?;
     b.machine.cpus.get_or_insert(cpus);
-    b.command = None;
+    b.context_mut().command = None;
     Some(("settings", FormatKind::Judged))
 }
 

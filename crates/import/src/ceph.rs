@@ -8,6 +8,7 @@ use super::single_call::single_call;
 use super::text::Cursor;
 use super::when::SECOND_NS;
 use super::{FormatKind, Importer, best};
+use crate::anchors::Anchor;
 use flatwater_recording::schema::disks;
 use flatwater_recording::{Basis, Cause, Column, Entity, OpKind, Table};
 
@@ -15,6 +16,7 @@ pub const OSD_PERF: Importer = Importer {
     name: "ceph-osd-perf",
     sentence: "ceph osd perf: the commit latency of each OSD.",
     kind: FormatKind::Judged,
+    anchors: &[Anchor::Table(&["commit_latency"])],
     detect: |cursor| if is_perf_header(cursor.next_text()) { 94 } else { 0 },
     read: read_perf,
 };
@@ -23,6 +25,7 @@ pub const HEALTH: Importer = Importer {
     name: "ceph-health",
     sentence: "ceph -s, ceph health detail: blocked requests and slow operations.",
     kind: FormatKind::DeviceState,
+    anchors: &[Anchor::Table(&["HEALTH_", "cluster:"]), Anchor::Common(&[" blocked "])],
     detect: |cursor| match cursor.next_text().trim() {
         text if blocked(text).is_some() && !is_logged(text) => 78,
         text if text.starts_with("HEALTH_")

@@ -6,6 +6,7 @@ use super::error::ImportError;
 use super::kernel_log::identifier;
 use super::text::Cursor;
 use super::{FormatKind, Importer};
+use crate::anchors::Anchor;
 use flatwater_recording::symbol::cause_of;
 use flatwater_recording::{ReportedBy, SampledTask};
 
@@ -13,6 +14,7 @@ pub const IMPORTER: Importer = Importer {
     name: "stack-chain",
     sentence: "Stacks in one line: functions with arrows between them.",
     kind: FormatKind::Judged,
+    anchors: &[Anchor::Common(&["->", "<-", "=>", "<=", "\u{2190}", "\u{2192}"])],
     detect: |cursor| if chain(cursor.next_text()).is_some() { 90 } else { 0 },
     read,
 };

@@ -6,6 +6,7 @@ use super::error::ImportError;
 use super::number::size;
 use super::text::{Cursor, Line};
 use super::{FormatKind, Importer};
+use crate::anchors::Anchor;
 use flatwater_recording::schema::cgroup;
 use flatwater_recording::{Entity, EventKind, Table};
 
@@ -13,6 +14,7 @@ pub const DOCKER_STATS: Importer = Importer {
     name: "docker-stats",
     sentence: "docker stats, podman stats: memory and limit of each container.",
     kind: FormatKind::Group,
+    anchors: &[Anchor::Table(&["MEM USAGE"])],
     detect: |cursor| if is_header(cursor.next_text()) { 94 } else { 0 },
     read: read_stats,
 };
@@ -21,6 +23,26 @@ pub const CONTAINER_STATE: Importer = Importer {
     name: "container-state",
     sentence: "How containers ended: kubectl describe pod, get -o yaml or json, docker inspect.",
     kind: FormatKind::Unjudged,
+    anchors: &[
+        Anchor::Table(&[
+            "OOMKilled",
+            "OOM Killed",
+            "Last State",
+            "Last Termination State",
+            "LastState",
+            "Exit Code:",
+            "xitCode",
+        ]),
+        Anchor::Below(&[
+            "OOMKilled",
+            "OOM Killed",
+            "Last State:",
+            "Last Termination State:",
+            "LastState:",
+            "Exit Code:",
+            "xitCode",
+        ]),
+    ],
     detect: |cursor| match cursor.next_text() {
         text if ended(text) => 72,
         text if describes(text) && (1..60).map_while(|ahead| cursor.ahead(ahead)).any(|line| ended(line.text)) => 66,

@@ -6,6 +6,7 @@ use super::error::ImportError;
 use super::number::{number, size};
 use super::text::{Cursor, Line, Token};
 use super::{FormatKind, Importer};
+use crate::anchors::Anchor;
 use flatwater_recording::schema::meminfo;
 use flatwater_recording::{Column, Entity, Table};
 
@@ -13,6 +14,7 @@ pub const IMPORTER: Importer = Importer {
     name: "free",
     sentence: "free, old (-/+ buffers/cache) and new (buff/cache), in any unit, once or with -s.",
     kind: FormatKind::Judged,
+    anchors: &[Anchor::Table(&["buffers", "buff/cache"]), Anchor::Below(&["Swap:"]), Anchor::Common(&["total"])],
     detect,
     read,
 };
@@ -106,7 +108,7 @@ fn split<'a>(line: &Line<'a>, translated: bool) -> Option<(&'a str, Vec<Token<'a
 
 /// Bytes of one unit, if the numbers have no suffix. free prints whole pages in KiB, so multiples of 4.
 fn unit(b: &mut Builder, rows: &Rows<'_>) -> f64 {
-    if let Some(unit) = b.command.as_deref().and_then(unit_of_command) {
+    if let Some(unit) = b.context().command.as_deref().and_then(unit_of_command) {
         return unit;
     }
     let numbers: Vec<f64> =

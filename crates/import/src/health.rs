@@ -6,12 +6,35 @@ use super::error::ImportError;
 use super::number::{count, leading};
 use super::text::Cursor;
 use super::{FormatKind, Importer, is_of_another};
+use crate::anchors::Anchor;
 use flatwater_recording::{DeviceTrouble, EventKind};
 
 pub const SMART: Importer = Importer {
     name: "smart",
     sentence: "smartctl -A and -a, nvme smart-log: attributes and errors of failing disks.",
     kind: FormatKind::DeviceState,
+    anchors: &[
+        Anchor::Table(&[
+            "ATTRIBUTE_NAME",
+            "Smart Log for NVME",
+            "smartctl ",
+            "=== START OF",
+            "SMART Error Log",
+            "SMART Self-test",
+        ]),
+        Anchor::Line(&[
+            "ATA Error Count:",
+            "After command completion",
+            "ER ST SC SN",
+            "Commands leading to",
+            "CR FR SC SN",
+            "Test_Description",
+            "-- -- -- --",
+            "disk power-on lifetime",
+            "the error occurred",
+        ]),
+        Anchor::Common(&["0x", " offline "]),
+    ],
     detect: |cursor| match cursor.next_text() {
         text if text.starts_with("ID#") && text.contains("ATTRIBUTE_NAME") => 95,
         text if text.starts_with("Smart Log for NVME device") || text.starts_with("smartctl ") => 95,
@@ -27,6 +50,10 @@ pub const MDSTAT: Importer = Importer {
     name: "mdstat",
     sentence: "/proc/mdstat: arrays that resynchronise, rebuild or lack a disk.",
     kind: FormatKind::DeviceState,
+    anchors: &[
+        Anchor::Table(&["Personalities :", "resync =", "recovery =", "check =", "reshape ="]),
+        Anchor::Common(&["active"]),
+    ],
     detect: |cursor| match cursor.next_text().trim() {
         text if text.starts_with("Personalities :") => 95,
         text if is_array(text) => 88,

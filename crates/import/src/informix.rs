@@ -7,12 +7,14 @@ use super::number::{count, nanos, number};
 use super::text::{Cursor, Line, Token};
 use super::when::{DAY_NS, Zero, clock};
 use super::{FormatKind, Importer, is_of_another};
+use crate::anchors::Anchor;
 use flatwater_recording::outcome::CheckpointRow;
 
 pub const IMPORTER: Importer = Importer {
     name: "informix",
     sentence: "Informix onstat -g ckp.",
     kind: FormatKind::Unjudged,
+    anchors: &[Anchor::Table(&["IBM Informix", "Auto Checkpoints=", "Critical Sections", "Interval"])],
     detect: |cursor| {
         let text = cursor.next_text();
         let begins = ["IBM Informix", "Auto Checkpoints="].iter().any(|start| text.starts_with(start));

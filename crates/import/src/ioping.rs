@@ -7,12 +7,14 @@ use super::number::{nanos, number};
 use super::text::Cursor;
 use super::when::SECOND_NS;
 use super::{FormatKind, Importer};
+use crate::anchors::Anchor;
 use flatwater_recording::OpKind;
 
 pub const IMPORTER: Importer = Importer {
     name: "ioping",
     sentence: "ioping: the time of each request.",
     kind: FormatKind::Judged,
+    anchors: &[Anchor::Line(&[": request="])],
     detect: |cursor| if request(cursor.next_text()).is_some() { 93 } else { 0 },
     read,
 };

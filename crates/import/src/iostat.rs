@@ -11,8 +11,9 @@ use super::number::{number, size};
 use super::sar::columns::{Report, normal};
 use super::sar::{banner, cells as sar_cells, is_banner};
 use super::text::{Cursor, Line, Token};
-use super::when::{SECOND_NS, stamp};
+use super::when::{SECOND_NS, When, stamp};
 use super::{FormatKind, Importer};
+use crate::anchors::Anchor;
 use flatwater_recording::schema::disks;
 use flatwater_recording::{Column, Entity, Table};
 
@@ -20,6 +21,7 @@ pub const IMPORTER: Importer = Importer {
     name: "iostat",
     sentence: "iostat, -x, -t, of sysstat 9 to 12.",
     kind: FormatKind::Judged,
+    anchors: &[Anchor::Table(&["avg-cpu", "Device", "%iowait", "Linux "]), Anchor::Start("svxhndm")],
     detect: |cursor| match cursor.next_text() {
         text if is_cpu_header(text) || is_device_header(text) => 92,
         text if is_banner(text) => {
@@ -88,6 +90,8 @@ struct State {
     step: i64,
     /// The reports have times.
     stamped: bool,
+    /// The last of these times.
+    moment: Option<When>,
     /// Time of the report before; `None` in the first.
     before: Option<i64>,
     /// The log has only one report.
@@ -98,7 +102,7 @@ struct State {
 
 impl State {
     /// Begins a report, at the stamp before it or one interval after the last report.
-    fn begin(&mut self, b: &Builder) {
+    fn begin(&mut self) {
         let before = self.at;
         self.named.clear();
         self.reports += 1;
@@ -107,16 +111,16 @@ impl State {
             self.before = Some(before);
         } else if self.reports > 1 {
             // One stamp above several reports is the time of the first.
-            let moment = b.moment.filter(|moment| self.stamped && moment.ns > before);
+            let moment = self.moment.filter(|moment| self.stamped && moment.ns > before);
             self.at = moment.map_or(before.saturating_add(self.step), |moment| moment.ns);
             self.before = Some(before);
         }
     }
 
     /// Begins the next report if the device already has a row: `grep` has dropped the headers.
-    fn names(&mut self, device: &str, b: &Builder) {
+    fn names(&mut self, device: &str) {
         if self.named.contains(device) {
-            self.begin(b);
+            self.begin();
         }
         self.named.insert(device.to_owned());
     }
@@ -179,16 +183,20 @@ fn read(cursor: &mut Cursor<'_>, b: &mut Builder) -> Result<(), ImportError> {
     let mut columns: Vec<String> = Vec::new();
     // The CPU's header begins a report; without it the header of the devices does.
     let mut opened = false;
+    let mut stamped = b.context().moment;
     while let Some(line) = cursor.peek() {
         let text = line.text;
         if is_banner(text) {
             banner(text, b);
         } else if let Some(moment) = stamp(text) {
-            b.moment = Some(moment);
+            stamped = Some(moment);
+            if let Some(state) = &mut state {
+                state.moment = stamped;
+            }
         } else if is_cpu_header(text) || is_device_header(text) {
             if is_cpu_header(text) || (!opened && is_first_header(text)) || state.is_none() {
                 let only = state.is_none() && is_only(cursor);
-                state.get_or_insert_with(|| first(only, b)).begin(b);
+                state.get_or_insert_with(|| first(only, stamped, b)).begin();
             }
             opened = is_cpu_header(text);
             if let Some(state) = &mut state {
@@ -211,7 +219,7 @@ fn read(cursor: &mut Cursor<'_>, b: &mut Builder) -> Result<(), ImportError> {
                 "paste the header with the rows",
             );
             let only = !headless_repeats(cursor);
-            state.insert(first(only, b)).begin(b);
+            state.insert(first(only, stamped, b)).begin();
             columns = age;
             continue;
         } else if let (Some(state), false) = (&mut state, line.is_blank() || columns.is_empty()) {
@@ -221,7 +229,7 @@ fn read(cursor: &mut Cursor<'_>, b: &mut Builder) -> Result<(), ImportError> {
             // With -h the name is the last column, and a report has several tables.
             let named = columns.first().is_some_and(|column| column.starts_with("Device"));
             if let Some(device) = line.tokens().next().filter(|_| named) {
-                state.names(device.text, b);
+                state.names(device.text);
             }
             if let Err(error) = device(&line, &columns, state, b) {
                 b.problem(error);
@@ -234,9 +242,10 @@ fn read(cursor: &mut Cursor<'_>, b: &mut Builder) -> Result<(), ImportError> {
     Ok(())
 }
 
-fn first(only: bool, b: &mut Builder) -> State {
-    let stamped = b.moment.is_some();
-    let interval = b.command.as_deref().and_then(|command| {
+/// The state before the first report. `moment` is the time above the report.
+fn first(only: bool, moment: Option<When>, b: &mut Builder) -> State {
+    let stamped = moment.is_some();
+    let interval = b.context().command.as_deref().and_then(|command| {
         let words = command.split_whitespace().skip_while(|word| !word.ends_with("iostat")).skip(1);
         words.filter_map(|word| word.parse::<i64>().ok()).find(|seconds| (1..=86_400).contains(seconds))
     });
@@ -253,13 +262,14 @@ fn first(only: bool, b: &mut Builder) -> State {
             "run iostat with -t",
         );
     }
-    let (track, at) = b.origin("iostat");
+    let (track, at) = b.origin_at("iostat", moment);
     State {
         track,
         at,
         reports: 0,
         step: interval.unwrap_or(1) * SECOND_NS,
         stamped,
+        moment,
         before: None,
         only,
         named: HashSet::new(),
@@ -343,6 +353,7 @@ fn device(line: &Line<'_>, columns: &[String], state: &State, b: &mut Builder) -
             "util" => (disks::IO_NS, 1e7),
             // Milliseconds per request, times requests per second.
             "r_await" => (disks::READ_NS, of("r").unwrap_or(0.0) * 1e6),
+            "f_await" => (disks::FLUSH_NS, of("f").unwrap_or(0.0) * 1e6),
             "w_await" => (disks::WRITE_NS, of("w").unwrap_or(0.0) * 1e6),
             "await" => (disks::REQUEST_NS, (of("r").unwrap_or(0.0) + of("w").unwrap_or(0.0)) * 1e6),
             _ => continue,

@@ -5,12 +5,14 @@ use super::builder::Builder;
 use super::error::ImportError;
 use super::text::Cursor;
 use super::{FormatKind, Importer};
+use crate::anchors::Anchor;
 use flatwater_recording::EventKind;
 
 pub const IMPORTER: Importer = Importer {
     name: "kube-events",
     sentence: "kubectl get events, kubectl describe: OOM kills and evictions for lack of memory.",
     kind: FormatKind::Unjudged,
+    anchors: &[Anchor::Table(&["REASON", "Reason", "Events:"]), Anchor::Common(&["Warning ", "Normal "])],
     detect: |cursor| match cursor.next_text() {
         text if is_header(text) => 90,
         text if is_row(text) => 70,

@@ -8,6 +8,7 @@ use super::error::ImportError;
 use super::number::size;
 use super::text::Cursor;
 use super::{FormatKind, Importer};
+use crate::anchors::Anchor;
 use flatwater_recording::schema::cgroup;
 use flatwater_recording::{Entity, Table};
 
@@ -15,6 +16,7 @@ pub const IMPORTER: Importer = Importer {
     name: "kubectl-top",
     sentence: "kubectl top pods, with or without --containers and namespaces; top nodes is recognized, but is not evidence.",
     kind: FormatKind::Unjudged,
+    anchors: &[Anchor::Table(&["CPU(cores)"])],
     detect: |cursor| if is_header(cursor.next_text()) { 94 } else { 0 },
     read,
 };

@@ -14,6 +14,7 @@
 //! - A line that does not parse becomes a problem with its position, and a gap; reading continues.
 //! - An assumed interval, unit or clock is always reported as a gap or a note.
 
+pub mod anchors;
 pub mod builder;
 pub mod error;
 pub mod number;
@@ -77,6 +78,7 @@ mod zpool_latency;
 
 use std::path::{Path, PathBuf};
 
+pub use anchors::Anchor;
 pub use builder::Builder;
 use builder::Ignored;
 pub use error::ImportError;
@@ -96,6 +98,8 @@ pub struct Importer {
     pub sentence: &'static str,
     /// What the format describes, and whether its figures can show that nothing is wrong.
     pub kind: FormatKind,
+    /// Each line at which the format can begin has one of these. `detect` is called for no other line.
+    pub anchors: &'static [Anchor],
     /// Scores how likely the lines at the cursor begin this format: 0 is no, 100 is certain.
     pub detect: fn(&Cursor<'_>) -> u8,
     /// Consumes the lines that it understands. An error means that the whole table cannot be read; a single bad line is
@@ -341,28 +345,31 @@ struct Unknown {
     rows: Vec<u32>,
 }
 
-/// After this many unknown lines in a row, importers are asked only about lines that contain a word of some format,
+/// After this many unknown lines in a row, importers are asked only about lines that contain a text of some format,
 const RUN_MAX: u32 = 2000;
 /// and about rows of figures: about this many rows for each number of columns,
 const ROWS_MAX: u32 = 64;
-/// then about one row in this many. Figures may belong to any importer, so all of them would be asked.
+/// then about one row in this many. Figures may belong to many importers.
 const ROWS_SELDOM: u32 = 64;
 const COLUMNS_MAX: usize = 64;
 
 impl Unknown {
     /// Whether to ask the importers about this line, which follows `RUN_MAX` unknown lines or more.
     fn asks(&mut self, text: &str) -> bool {
-        match skim::tells(text) {
-            skim::Tells::Words => true,
-            skim::Tells::Nothing => false,
-            skim::Tells::Figures => {
-                let columns = text.split_whitespace().take(COLUMNS_MAX).count();
-                self.rows.resize(COLUMNS_MAX + 1, 0);
-                let Some(rows) = self.rows.get_mut(columns) else { return true };
-                *rows = rows.saturating_add(1);
-                *rows <= ROWS_MAX || *rows % ROWS_SELDOM == 0
-            }
+        // `//` and `/*` begin comments, not paths.
+        let path = text.strip_prefix('/').is_some_and(|rest| !rest.starts_with(['/', '*', ' ']));
+        if path || text.starts_with(['$', '[']) || anchors::is_kept(text) {
+            return true;
         }
+        let digits = text.bytes().filter(u8::is_ascii_digit).count();
+        if digits * 3 < text.len() {
+            return false;
+        }
+        let columns = text.split_whitespace().take(COLUMNS_MAX).count();
+        self.rows.resize(COLUMNS_MAX + 1, 0);
+        let Some(rows) = self.rows.get_mut(columns) else { return true };
+        *rows = rows.saturating_add(1);
+        *rows <= ROWS_MAX || *rows % ROWS_SELDOM == 0
     }
 
     /// Ends the run of unknown lines.
@@ -415,20 +422,20 @@ fn read_sections(
             builder.end_section(format, lines, (line.number, line.number));
             remember(format.0, builder, formats);
         } else if let Some(moment) = when::stamp(line.text) {
-            builder.moment = Some(moment);
+            builder.context_mut().moment = Some(moment);
             builder.understood_line(&line);
             cursor.take();
         } else if is_break(line.text) {
-            builder.elided = true;
             builder.ignore(Ignored::Break, u64::from(line.lines));
             cursor.take();
         } else if let Some(importer) = best(&cursor) {
             let before = cursor;
-            builder.moment = cursor.when().or(builder.moment);
+            let when = cursor.when();
+            let context = builder.context_mut();
+            context.moment = when.or(context.moment);
             read_section(importer, &mut cursor, builder);
             builder.end_section((importer.name, importer.kind), before.lines_to(&cursor), before.numbers_to(&cursor));
             remember(importer.name, builder, formats);
-            builder.elided = false;
             unknown.end_run();
         } else {
             if depth < PREFIXES_MAX && cursor.position() >= prefixed_until {
@@ -484,8 +491,9 @@ fn read_bare(
     unknown: &mut Unknown,
     depth: usize,
 ) {
-    builder.moment = bare.when.or(builder.moment);
-    builder.command = bare.file.as_ref().map(|path| format!("cat {path}")).or(builder.command.take());
+    let context = builder.context_mut();
+    context.moment = bare.when.or(context.moment);
+    context.command = bare.file.as_ref().map(|path| format!("cat {path}")).or(context.command.take());
     let whole = rewrap::whole(&bare.text).map(|mut text| {
         text.respace();
         text
@@ -505,30 +513,35 @@ fn is_of_another(cursor: &Cursor<'_>, own: &Importer) -> bool {
 /// The importer with the highest score for the lines at the cursor, and that score.
 fn known(cursor: &Cursor<'_>) -> Option<(u8, &'static Importer)> {
     // In mixed logs each importer asks which importer the next line belongs to, and so does `read_sections`.
-    cursor.text().asked_once(cursor.position(), is_of_line_alone, || {
-        let scores = IMPORTERS.iter().map(|importer| ((importer.detect)(cursor), importer));
-        // `max_by_key` returns the last maximum: reversed, the importer that is first in the registry wins.
-        scores.rev().max_by_key(|(score, _)| *score).filter(|(score, _)| *score > 0)
+    cursor.text().asked_once(cursor.position(), || {
+        let mut best = None;
+        for importer in anchors::importers_at(cursor).iter() {
+            let score = (importer.detect)(cursor);
+            // For equal scores the importer that is first in the registry wins.
+            if score > best.map_or(0, |(highest, _)| highest) {
+                best = Some((score, importer));
+            }
+        }
+        best
     })
-}
-
-/// Whether a score depends on the line alone, not on its neighbours, and is therefore the same for all lines of one
-/// shape. Most lines of a long log are such lines, and many differ only in their figures.
-fn is_of_line_alone(score: u8, importer: &Importer) -> bool {
-    (importer.name == app::IMPORTER.name || importer.name == kernel_log::IMPORTER.name) && score >= 70
 }
 
 /// Runs one importer. A line that it detects and does not consume is not understood.
 pub fn read_section(importer: &Importer, cursor: &mut Cursor<'_>, builder: &mut Builder) {
-    let before = cursor.position();
+    let before = *cursor;
+    let mut context = builder.context().clone();
     if let Err(error) = (importer.read)(cursor, builder) {
         builder.problem(error);
     }
-    if cursor.position() <= before
+    if cursor.position() <= before.position()
         && let Some(line) = cursor.take()
     {
         builder.stumble(line.number, line.text);
     }
+    for line in (before.position()..cursor.position()).filter_map(|at| cursor.text().line(at)) {
+        context.line(line.text);
+    }
+    *builder.context_mut() = context;
 }
 
 #[cfg(test)]

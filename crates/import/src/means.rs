@@ -50,7 +50,7 @@ impl Means {
 
     /// Writes the rows. If a device has several, the first is the mean since the beginning and is skipped.
     pub fn write(self, b: &mut Builder, format: &'static str, tool: &str, alone: Alone) {
-        let step = interval_s(b.command.as_deref(), tool).unwrap_or(1) * SECOND_NS;
+        let step = interval_s(b.context().command.as_deref(), tool).unwrap_or(1) * SECOND_NS;
         let (track, at) = b.origin(format);
         let mut by_name: BTreeMap<&str, Vec<&Mean>> = BTreeMap::new();
         for row in &self.rows {

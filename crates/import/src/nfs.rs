@@ -13,6 +13,7 @@ use super::sar::is_banner;
 use super::text::Cursor;
 use super::when::stamp;
 use super::{FormatKind, Importer, is_of_another};
+use crate::anchors::Anchor;
 use flatwater_recording::schema::disks;
 use flatwater_recording::{Column, DeviceTrouble, Entity, EventKind, Table};
 
@@ -20,6 +21,7 @@ pub const NFSIOSTAT: Importer = Importer {
     name: "nfsiostat",
     sentence: "nfsiostat: operations of NFS mounts and how long they take.",
     kind: FormatKind::Judged,
+    anchors: &[Anchor::Table(&["rpc bklog", " mounted on ", "retrans"])],
     detect: |cursor| {
         let named = mount(cursor.next_text()).is_some() && (1..4).any(|ahead| has(cursor, ahead, is_backlog));
         if named || is_backlog(cursor.next_text()) || kind(cursor.next_text()).is_some() { 93 } else { 0 }
@@ -31,6 +33,7 @@ pub const MOUNTSTATS: Importer = Importer {
     name: "mountstats",
     sentence: "/proc/self/mountstats, mountstats, nfsstat -c: operations of NFS mounts since they were mounted.",
     kind: FormatKind::Judged,
+    anchors: &[Anchor::Table(&[" mounted on ", "Client rpc stats", "retrans", "per-op statistics"])],
     detect: |cursor| match cursor.next_text().trim() {
         text if text.starts_with("device ") && text.contains(" mounted on ") && text.contains(" with fstype ") => 92,
         text if text.starts_with("Stats for ") && text.contains(" mounted on ") => 92,

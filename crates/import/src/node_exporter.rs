@@ -6,6 +6,7 @@ use super::number::{number, rounded};
 use super::text::{Cursor, Line};
 use super::when::epoch;
 use super::{FormatKind, Importer};
+use crate::anchors::Anchor;
 use flatwater_recording::schema::{cpu, disks, pressure, slabs};
 use flatwater_recording::{Entity, Table};
 
@@ -13,6 +14,11 @@ pub const IMPORTER: Importer = Importer {
     name: "node-exporter",
     sentence: "Metrics of node_exporter, one scrape or several.",
     kind: FormatKind::Judged,
+    anchors: &[
+        Anchor::Table(&["# HELP ", "# TYPE ", "node_"]),
+        Anchor::Line(&["promhttp_"]),
+        Anchor::Common(&["go_", "process_"]),
+    ],
     detect: |cursor| match cursor.next_text() {
         text if text.starts_with("# HELP ") || text.starts_with("# TYPE ") => 90,
         text if text.starts_with("node_") && text.contains(' ') => 90,

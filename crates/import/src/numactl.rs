@@ -5,6 +5,7 @@ use super::error::ImportError;
 use super::number::count;
 use super::text::{Cursor, Line, Token};
 use super::{FormatKind, Importer};
+use crate::anchors::Anchor;
 use flatwater_recording::schema::nodes;
 use flatwater_recording::{Entity, Table};
 
@@ -12,6 +13,7 @@ pub const IMPORTER: Importer = Importer {
     name: "numactl",
     sentence: "numactl -H (--hardware): nodes, CPUs, memory, distances.",
     kind: FormatKind::Unjudged,
+    anchors: &[Anchor::Table(&["available:", "node distances:"]), Anchor::Common(&["node "])],
     detect: |cursor| {
         let text = cursor.next_text().trim();
         let begins = text.starts_with("available:") && text.contains("nodes") || text == "node distances:";

@@ -5,6 +5,7 @@ use super::error::ImportError;
 use super::number::{number, rounded};
 use super::text::{Cursor, Line, Token};
 use super::{FormatKind, Importer};
+use crate::anchors::Anchor;
 use flatwater_recording::schema::nodes;
 use flatwater_recording::{Entity, Table};
 
@@ -12,6 +13,12 @@ pub const IMPORTER: Importer = Importer {
     name: "numastat",
     sentence: "numastat, -n, -m and -p.",
     kind: FormatKind::Unjudged,
+    anchors: &[
+        Anchor::Table(&["Per-node ", "numa_"]),
+        Anchor::Common(&[
+            "Node ", "Total", "node0", "node1", "node2", "node3", "node4", "node5", "node6", "node7", "node8", "node9",
+        ]),
+    ],
     detect: |cursor| match cursor.next_text() {
         text if text.starts_with("Per-node ") && text.contains("(in MBs)") => 95,
         text if heads(text).is_some() && cursor.ahead(1).is_some_and(|line| line.text.starts_with("numa_hit")) => 90,

@@ -8,6 +8,7 @@ use super::text::{Cursor, Line};
 use super::tool::Intervals;
 use super::when::{SECOND_NS, When, Zero, clock};
 use super::{FormatKind, Importer, is_of_another};
+use crate::anchors::Anchor;
 use flatwater_recording::schema::{cpu, disks, meminfo, vmstat};
 use flatwater_recording::{Column, ColumnKind, Entity};
 
@@ -15,6 +16,10 @@ pub const IMPORTER: Importer = Importer {
     name: "pmrep",
     sentence: "pmrep and pmval of PCP: kernel.all.*, mem.*, swap.*, disk.*.",
     kind: FormatKind::Judged,
+    anchors: &[
+        Anchor::Table(&["metric:", "kernel.all", "mem.util", "disk.all", "disk.dev"]),
+        Anchor::Start("kmsdnphfT"),
+    ],
     detect: |cursor| match cursor.next_text() {
         text if text.trim_start().starts_with("metric:") && text.contains('.') => 94,
         text if names(text).is_some() => 93,

@@ -5,6 +5,7 @@ use super::error::ImportError;
 use super::number::{count, nanos, number};
 use super::text::{Cursor, Line, Token};
 use super::{FormatKind, Importer};
+use crate::anchors::Anchor;
 use flatwater_recording::latency::{HIGHEST_NS, histogram};
 use flatwater_recording::{LatencyBucket, OpKind, PackedHistogram};
 
@@ -12,6 +13,7 @@ pub const IMPORTER: Importer = Importer {
     name: "perf-lock",
     sentence: "perf lock report and perf lock contention.",
     kind: FormatKind::TimedCalls,
+    anchors: &[Anchor::Table(&["contended"])],
     detect: |cursor| if header(cursor.next_text()).is_some() { 96 } else { 0 },
     read,
 };

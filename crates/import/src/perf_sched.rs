@@ -9,12 +9,14 @@ use super::single_call::single_call;
 use super::text::{Cursor, Line};
 use super::when::SECOND_NS;
 use super::{FormatKind, Importer};
+use crate::anchors::Anchor;
 use flatwater_recording::{Basis, Cause, OpKind};
 
 pub const IMPORTER: Importer = Importer {
     name: "perf-sched",
     sentence: "perf sched latency and perf sched timehist: waits for a CPU, by task.",
     kind: FormatKind::Judged,
+    anchors: &[Anchor::Table(&["Runtime ms", "sch delay"])],
     detect: |cursor| match cursor.next_text() {
         text if is_latency(text) || is_timehist(text) => 94,
         _ => 0,

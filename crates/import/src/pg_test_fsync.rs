@@ -6,12 +6,35 @@ use super::latency_log::Counting;
 use super::number::{nanos, number};
 use super::text::Cursor;
 use super::{FormatKind, Importer};
+use crate::anchors::Anchor;
 use flatwater_recording::OpKind;
 
 pub const IMPORTER: Importer = Importer {
     name: "pg-test-fsync",
     sentence: "pg_test_fsync: the mean time of synced writes, by method.",
     kind: FormatKind::Judged,
+    anchors: &[
+        Anchor::Table(&[
+            "usecs/op",
+            "Compare file sync",
+            "Compare open_sync",
+            "Test if fsync",
+            "Non-Sync'ed ",
+            "Non-sync'ed ",
+        ]),
+        Anchor::Line(&[
+            " per test",
+            "O_DIRECT supported",
+            "Direct I/O is not supported",
+            "wal_sync_method",
+            "is Linux's default",
+            "(This is designed",
+            "in different write open_sync",
+            "(If the times are similar",
+            "on a different descriptor",
+            " n/a",
+        ]),
+    ],
     detect: |cursor| match cursor.next_text() {
         text if row(text).is_some() => 93,
         text if is_title(text) => 80,

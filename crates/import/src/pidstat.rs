@@ -5,10 +5,11 @@ use std::collections::HashMap;
 use super::builder::{Builder, Cell};
 use super::error::ImportError;
 use super::number::number;
-use super::sar::{banner, is_banner, timed};
+use super::sar::{banner, banner_date, is_banner, timed};
 use super::text::{Cursor, Line, Token};
 use super::when::{DAY_NS, SECOND_NS, Zero, epoch};
 use super::{FormatKind, Importer};
+use crate::anchors::Anchor;
 use flatwater_recording::schema::workload;
 use flatwater_recording::{Column, Entity, Table};
 
@@ -16,6 +17,7 @@ pub const IMPORTER: Importer = Importer {
     name: "pidstat",
     sentence: "pidstat -d, also with -h, -t and -H.",
     kind: FormatKind::Judged,
+    anchors: &[Anchor::Table(&["kB_rd", "Linux "])],
     detect: |cursor| match cursor.peek() {
         Some(line) if header(&line).is_some() => 95,
         Some(line) if is_banner(line.text) => {
@@ -50,11 +52,13 @@ fn read(cursor: &mut Cursor<'_>, b: &mut Builder) -> Result<(), ImportError> {
     let mut columns: Vec<&str> = Vec::new();
     let mut last: HashMap<String, i64> = HashMap::new();
     let (mut began, mut latest) = (None, i64::MIN);
-    let mut day = b.date.unwrap_or(0);
+    let mut date = b.context().date;
+    let mut day = date.unwrap_or(0);
     while let Some(line) = cursor.peek() {
         if is_banner(line.text) {
             banner(line.text, b);
-            day = b.date.unwrap_or(0);
+            date = banner_date(line.text).or(date);
+            day = date.unwrap_or(0);
         } else if let Some(found) = header(&line) {
             columns = found;
             if began.is_none() {
@@ -70,7 +74,7 @@ fn read(cursor: &mut Cursor<'_>, b: &mut Builder) -> Result<(), ImportError> {
             }
             let at = if absolute { ns } else { day * DAY_NS + ns };
             latest = at;
-            let zero = if absolute || b.date.is_some() { Zero::Epoch } else { Zero::Day };
+            let zero = if absolute || date.is_some() { Zero::Epoch } else { Zero::Day };
             let track = b.shared_track("pidstat", zero);
             match row(&line, &columns, &tokens) {
                 Ok((name, values)) => {

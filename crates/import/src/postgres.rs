@@ -10,6 +10,7 @@ use super::single_call::single_call;
 use super::text::{Cursor, Line, Token};
 use super::when::{SECOND_NS, When, Zero, iso};
 use super::{FormatKind, Importer, best};
+use crate::anchors::Anchor;
 use flatwater_recording::outcome::CheckpointRow;
 use flatwater_recording::{Basis, Cause, EventKind, OpKind};
 
@@ -17,6 +18,13 @@ pub const IMPORTER: Importer = Importer {
     name: "postgresql",
     sentence: "PostgreSQL log lines of log_checkpoints.",
     kind: FormatKind::TimedCalls,
+    anchors: &[Anchor::Line(&[
+        "checkpoint complete:",
+        "restartpoint complete:",
+        "checkpoint starting:",
+        "restartpoint starting:",
+        "checkpoints are occurring",
+    ])],
     detect: |cursor| if is_ours(cursor.next_text()) { 95 } else { 0 },
     read,
 };
@@ -59,7 +67,7 @@ fn read(cursor: &mut Cursor<'_>, b: &mut Builder) -> Result<(), ImportError> {
             break;
         }
         cursor.take();
-        let when = time(line.text).or(b.moment).unwrap_or_else(|| {
+        let when = time(line.text).or(b.context().moment).unwrap_or_else(|| {
             b.gap(
                 "time of the checkpoints",
                 "the lines have no times: one second between them is assumed",

@@ -5,6 +5,7 @@ use super::error::ImportError;
 use super::number::count;
 use super::text::Cursor;
 use super::{FormatKind, Importer};
+use crate::anchors::Anchor;
 use flatwater_recording::schema::workload;
 use flatwater_recording::{Column, Entity, ReportedBy, SampledTask, Table};
 
@@ -12,6 +13,7 @@ pub const IMPORTER: Importer = Importer {
     name: "proc-pid",
     sentence: "/proc/PID/status and /proc/PID/io.",
     kind: FormatKind::Judged,
+    anchors: &[Anchor::Table(&["Name:", "State:", "rchar", "wchar", "syscr", "syscw", "read_bytes", "write_bytes"])],
     detect: |cursor| {
         let below = || (1..8).filter_map(|ahead| cursor.ahead(ahead)).any(|line| line.text.starts_with("State:"));
         match cursor.next_text() {
@@ -52,7 +54,7 @@ fn is_of_status(text: &str) -> bool {
 
 fn read(cursor: &mut Cursor<'_>, b: &mut Builder) -> Result<(), ImportError> {
     let place = b.snapshot("proc-pid");
-    let pid = b.command.as_deref().and_then(super::kernel_log::pid_of_path);
+    let pid = b.context().command.as_deref().and_then(super::kernel_log::pid_of_path);
     let mut task = SampledTask::new(ReportedBy::WaitChannel);
     task.pid = pid;
     let mut cells: Vec<(Column, Cell)> = Vec::new();

@@ -7,6 +7,7 @@ use super::kernel_log::identifier;
 use super::number::number;
 use super::text::Cursor;
 use super::{FormatKind, Importer};
+use crate::anchors::Anchor;
 use flatwater_recording::symbol::cause_of;
 use flatwater_recording::{Cause, ReportedBy, SampledTask};
 
@@ -14,6 +15,7 @@ pub const IMPORTER: Importer = Importer {
     name: "cpu-profile",
     sentence: "perf top and perf report: share of the samples by function or call chain.",
     kind: FormatKind::Unjudged,
+    anchors: &[Anchor::Table(&["Overhead", "Shared Object", "pcnt", "PerfTop:", "Samples: "]), Anchor::Common(&["%"])],
     detect: |cursor| match cursor.next_text() {
         text if is_header(text) => 92,
         text if row(text).is_some() && cursor.ahead(1).is_some_and(|line| row(line.text).is_some()) => 62,
@@ -122,12 +124,13 @@ fn row(text: &str) -> Option<Row<'_>> {
 }
 
 /// Adds the caller on a line of the tree below a row: `|--11.91%--ext4_mb_prefetch`, `---vfs_write`,
-/// `|          ext4_map_blocks`. Follows only the first branch, which is the largest.
+/// `|          ext4_map_blocks`, `- 71.14% shrink_inactive_list`. Follows only the first branch, which is the largest.
 fn callers<'a>(row: &mut Row<'a>, text: &'a str) {
     let text = text.trim();
     let branch = text.contains("--");
     let name = text.trim_start_matches(['|', ' ', '-']);
-    let name = name.split_once("%--").map_or(name, |(_, name)| name);
+    // perf top and the browser of perf report print `- 71.14% _raw_spin_lock_irq`.
+    let name = name.split_once("%--").or_else(|| name.split_once("% ")).map_or(name, |(_, name)| name);
     let Some(name) = identifier(name) else { return };
     row.branches += u32::from(branch);
     if row.branches <= 1 && row.frames.len() < FRAMES_MAX {

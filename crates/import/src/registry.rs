@@ -22,6 +22,7 @@ pub const IMPORTERS: &[Importer] = &[
     kernel_files::CGROUP,
     kernel_files::CGROUP_FILES,
     kernel_files::IO_STAT,
+    kernel_files::IO_MAX,
     slabtop::IMPORTER,
     numactl::IMPORTER,
     numastat::IMPORTER,

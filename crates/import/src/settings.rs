@@ -6,12 +6,18 @@ use super::error::ImportError;
 use super::number::size;
 use super::text::Cursor;
 use super::{FormatKind, Importer, best};
+use crate::anchors::Anchor;
 use flatwater_recording::knob;
 
 pub const IMPORTER: Importer = Importer {
     name: "settings",
     sentence: "sysctl, files of /proc/sys and transparent_hugepage, uname; df, mount, lsblk and lscpu are passed over.",
     kind: FormatKind::Judged,
+    anchors: &[
+        Anchor::Table(&["Filesystem ", "MOUNTPOINT", "MAJ:MIN", "Architecture:"]),
+        Anchor::Line(&["vm.", "/proc/sys/", "transparent_hugepage", "GNU/Linux"]),
+        Anchor::Common(&["kernel.", "fs.", "net.", "dev.", "abi.", " SMP", " type ", "rw"]),
+    ],
     detect: |cursor| match cursor.next_text() {
         text if setting(text).is_some() || release(text).is_some() => 75,
         text if listing(text).is_some() || is_mount(text) => 70,
@@ -60,14 +66,18 @@ fn observe(key: &str, value: &str, b: &mut Builder) {
 /// Reads the value of a setting's file that the last command printed (`cat /proc/sys/vm/swappiness`). Returns whether
 /// the line was such a value.
 pub fn by_command(text: &str, b: &mut Builder) -> bool {
-    let path = b.command.as_deref().and_then(|command| command.split_whitespace().find(|word| word.starts_with('/')));
+    let path = b
+        .context()
+        .command
+        .as_deref()
+        .and_then(|command| command.split_whitespace().find(|word| word.starts_with('/')));
     let Some(key) = path.and_then(key_of) else { return false };
     let value = text.trim();
     let plain = value.len() <= 120 && is_value(value);
     if plain {
         observe(&key, value, b);
         // The file has only one line.
-        b.command = None;
+        b.context_mut().command = None;
     }
     plain
 }

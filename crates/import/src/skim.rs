@@ -1,19 +1,15 @@
 //! Drops lines of long logs that no importer can use, before any importer sees them.
 //!
 //! A gigabyte of syslog contains a few lines about stalls. A line is dropped if it is prose (or a log's time followed
-//! by prose), contains no word that an importer looks for, and is not near a line with such a word. Rows of figures and
-//! lines without letters stay. Only long files are skimmed; a paste is read whole. Once the recording is full, rows
-//! that it could not keep are dropped as well.
+//! by prose), contains no anchor of an importer, and is not near a line with a table's or a report's anchor. Rows of
+//! figures and lines without letters stay. Only long files are skimmed; a paste is read whole. Once the recording is
+//! full, rows that it could not keep are dropped as well.
 
-use std::sync::LazyLock;
-
-use aho_corasick::{AhoCorasick, AhoCorasickKind, Input};
-
-use super::{app, kernel_log};
+use super::anchors::{Found, KEPT};
 
 /// Shorter chunks are not skimmed.
 pub const CHUNK_BYTES_MIN: usize = 4 << 20;
-/// Lines kept before and after a line with a strong word: they belong to the same report or table.
+/// Lines kept before and after a line with `Anchor::Table`: they belong to the same report or table.
 const BEFORE: usize = 8;
 const AFTER: usize = 48;
 /// Minimum share of letters after a time: with fewer the line may be a row of a table and is kept.
@@ -21,220 +17,6 @@ const LETTERS_MIN: f64 = 0.35;
 /// Minimum words and share of letters of a line of prose without a time.
 const WORDS_MIN: usize = 5;
 const PROSE_LETTERS_MIN: f64 = 0.7;
-
-/// Words that identify tables and other formats, apart from the words of `kernel_log` and `app`.
-const WORDS: &[&str] = &[
-    // Headers and keys of tables.
-    "procs",
-    "swpd",
-    "pgpg",
-    "kbmem",
-    "kbswp",
-    "kbdirty",
-    "%user",
-    "%usr",
-    "%util",
-    "%iowait",
-    "%vmeff",
-    "%Cpu",
-    "Cpu(s)",
-    "avg-cpu",
-    "Device",
-    "operations     bandwidth",
-    // NFS, Ceph, ZFS, Kubernetes, ioping.
-    "rpc bklog",
-    "avg exe",
-    "retrans",
-    "per-op statistics",
-    "with fstype nfs",
-    "latency(ms)",
-    "HEALTH_",
-    "slow ops",
-    "are blocked > ",
-    ": request=",
-    "CKSUM",
-    "in progress since",
-    "arcsz",
-    "total_wait",
-    "CPU(cores)",
-    "usecs/op",
-    "allocation deadlock",
-    "OOMKilling",
-    "low on resource",
-    "LAST SEEN",
-    "load average",
-    "buffers",
-    "buff/cache",
-    "Mem:",
-    "Swap:",
-    "MemTotal",
-    "MemFree",
-    " kB",
-    "Dirty:",
-    "Writeback:",
-    "slabinfo",
-    "OBJS",
-    "some avg",
-    "full avg",
-    "nr_",
-    "pgscan",
-    "pgsteal",
-    "pgmaj",
-    "pswp",
-    "compact_",
-    "thp_",
-    "numa_",
-    "workingset_",
-    "allocstall",
-    "zone_reclaim",
-    "zone ",
-    "kswapd",
-    "dirty_",
-    "vm.",
-    "memory.",
-    "limit_in_bytes",
-    "usage_in_bytes",
-    "inactive_file",
-    "throttled",
-    "nr_periods",
-    "io.stat",
-    "rbytes=",
-    "Name:",
-    "WCHAN",
-    "wchan",
-    " STAT ",
-    "%CPU",
-    "COMMAND",
-    "COMM ",
-    "PRIO",
-    "Total DISK",
-    "ATOP",
-    "CPU |",
-    "DSK |",
-    "PSI",
-    "ZZZZ",
-    "#<---",
-    "----total",
-    "usr sys idl",
-    "node_",
-    "numactl",
-    "Node ",
-    "distances",
-    "Personalities",
-    "resync",
-    "recovery",
-    "blocks [",
-    "SMART",
-    "Smart Log",
-    "critical_warning",
-    "Reallocated",
-    "Critical Warning",
-    "OOMKilled",
-    "CONTAINER ID",
-    "MEM USAGE",
-    // Tracers and benchmarks.
-    "Tracing",
-    "Attaching",
-    "usecs",
-    "msecs",
-    "nsecs",
-    "|@",
-    "|*",
-    "LAT(",
-    "TIME ",
-    "clat",
-    " lat ",
-    "lat_ns",
-    "iops",
-    "IOPS",
-    "resumed>",
-    ") = ",
-    "<0.",
-    "contended",
-    "wait max",
-    "Wait max",
-    "Samples:",
-    "Overhead",
-    "le=\"",
-    "sched_switch",
-    "vmscan",
-    "writeback",
-    "block_rq",
-    "funcgraph",
-    " us |",
-    " us  |",
-    "Value     Percentile",
-    "Interval",
-    // Servers.
-    "[Times:",
-    "GC(",
-    "[GC",
-    "[Full GC",
-    "Pause",
-    "threads were stopped",
-    "safepoint",
-    "checkpoint",
-    "restartpoint",
-    "Delayed",
-    "write delay",
-    "** Compaction",
-    "** DB Stats",
-    "Uptime(secs)",
-    "Cumulative",
-    "Stalling",
-    "Stopping",
-    "interval stall",
-    "latency",
-    "Latency",
-    "onstat",
-    "Critical Sections",
-];
-
-/// Builds a DFA: one lookup per byte, at the cost of a few megabytes.
-fn automaton(words: impl Iterator<Item = &'static str>) -> Option<AhoCorasick> {
-    AhoCorasick::builder().kind(Some(AhoCorasickKind::DFA)).build(words).ok()
-}
-
-/// Words of reports and tables: the lines around them belong to them.
-static STRONG: LazyLock<Option<AhoCorasick>> =
-    LazyLock::new(|| automaton(WORDS.iter().copied().chain(kernel_log::words())));
-/// Words whose lines are complete by themselves: device errors, servers' messages.
-static WEAK: LazyLock<Option<AhoCorasick>> = LazyLock::new(|| automaton(kernel_log::line_words().chain(app::words())));
-/// The words of kernel reports alone: a full recording still takes these.
-static REPORTS: LazyLock<Option<AhoCorasick>> = LazyLock::new(|| automaton(kernel_log::words()));
-
-/// Why an importer may want a line.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Tells {
-    Nothing,
-    /// Mostly figures.
-    Figures,
-    /// The line contains a word of a format, or begins as a format does.
-    Words,
-}
-
-/// Why an importer may want this line, if the lines before it are unknown.
-#[must_use]
-pub fn tells(line: &str) -> Tells {
-    let digits = line.bytes().filter(u8::is_ascii_digit).count();
-    // `//` and `/*` begin comments, not paths.
-    let path = line.strip_prefix('/').is_some_and(|rest| !rest.starts_with(['/', '*', ' ']));
-    let worded = path
-        || line.starts_with(['$', '['])
-        || STRONG.as_ref().is_none_or(|words| words.is_match(line))
-        || WEAK.as_ref().is_none_or(|words| words.is_match(line));
-    match () {
-        () if worded => Tells::Words,
-        () if digits * 3 >= line.len() => Tells::Figures,
-        () => Tells::Nothing,
-    }
-}
-
-/// Whether any importer may want this line.
-#[must_use]
-pub fn may_tell(line: &str) -> bool {
-    tells(line) != Tells::Nothing
-}
 
 /// What to keep of a chunk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -263,43 +45,63 @@ pub struct Skimmed {
 /// dropped.
 #[must_use]
 pub fn skim(bytes: &[u8], first: u32, wanted: For) -> Option<Skimmed> {
-    let strong = if wanted == For::All { STRONG.as_ref()? } else { REPORTS.as_ref()? };
-    let weak = WEAK.as_ref().filter(|_| wanted == For::All);
     let ends: Vec<usize> = memchr::memchr_iter(b'\n', bytes).map(|at| at + 1).collect();
     let whole = ends.last().is_some_and(|end| *end == bytes.len());
     let lines = ends.len() + usize::from(!whole);
-    let span = |line: usize| {
-        let start = line.checked_sub(1).map_or(0, |above| ends.get(above).copied().unwrap_or(bytes.len()));
-        bytes.get(start..ends.get(line).copied().unwrap_or(bytes.len())).unwrap_or_default()
-    };
-    // The first line from `line` on that contains one of the words.
-    let next = |words: &AhoCorasick, line: usize| {
-        let from = line.checked_sub(1).map_or(0, |above| ends.get(above).copied().unwrap_or(bytes.len()));
-        let found = words.find(Input::new(bytes).range(from..))?;
-        Some(ends.partition_point(|end| *end <= found.start()))
-    };
+    let marks = marks(bytes, &ends, lines, wanted)?;
     let next_line = first.saturating_add(u32::try_from(ends.len()).unwrap_or(u32::MAX));
     let mut kept = Skimmed { next: next_line, ..Skimmed::default() };
-    let (mut next_strong, mut next_weak) = (next(strong, 0), weak.and_then(|weak| next(weak, 0)));
-    // One past the last line of the current report.
-    let mut until = 0;
-    for line in 0..lines {
-        let text = span(line);
-        let (has_strong, has_weak) = (next_strong == Some(line), next_weak == Some(line));
-        if has_strong {
-            (until, next_strong) = (line + 1 + AFTER, next(strong, line + 1));
+    let table_from = |line: usize| {
+        let below = marks.get(line..).unwrap_or_default().iter().position(|mark| *mark == Mark::Table);
+        below.map_or(usize::MAX, |lines| line + lines)
+    };
+    // Number of following lines that are kept because of a table or report above, and the next such line.
+    let (mut after, mut next_table, mut start) = (0, table_from(0), 0);
+    for (line, mark) in marks.iter().enumerate() {
+        let end = ends.get(line).copied().unwrap_or(bytes.len());
+        let text = bytes.get(start..end).unwrap_or_default();
+        start = end;
+        if next_table < line {
+            next_table = table_from(line);
         }
-        if has_weak {
-            next_weak = weak.and_then(|weak| next(weak, line + 1));
-        }
-        let near = line < until || next_strong.is_some_and(|strong| line + BEFORE >= strong);
-        if has_weak || near || wanted == For::All && !is_ordinary(text) {
+        let near = after > 0 || line + BEFORE >= next_table;
+        after = if *mark == Mark::Table { AFTER } else { after.saturating_sub(1) };
+        if near || wanted == For::All && (*mark == Mark::Line || !is_ordinary(text)) {
             kept.keep(text, first, line);
         } else {
             kept.drop(text, first, line);
         }
     }
     (kept.numbers.len() < lines).then_some(kept)
+}
+
+/// The strongest anchor of a line.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Mark {
+    None,
+    Line,
+    Table,
+}
+
+fn marks(bytes: &[u8], ends: &[usize], lines: usize, wanted: For) -> Option<Vec<Mark>> {
+    let mut marks = vec![Mark::None; lines];
+    let mut line = 0;
+    for (at, Found { table, report, line: own, .. }) in KEPT.as_ref()?.all_in(bytes) {
+        // No anchor contains a line end, so the lines of anchors ordered by their ends are in order.
+        while ends.get(line).is_some_and(|end| *end <= at) {
+            line += 1;
+        }
+        let new = match wanted {
+            For::All if table => Mark::Table,
+            For::All if own => Mark::Line,
+            For::Reports if table && report => Mark::Table,
+            _ => continue,
+        };
+        if let Some(mark) = marks.get_mut(line).filter(|mark| **mark != Mark::Table) {
+            *mark = new;
+        }
+    }
+    Some(marks)
 }
 
 impl Skimmed {
@@ -382,7 +184,7 @@ fn level(line: &[u8]) -> Option<&[u8]> {
 
 #[cfg(test)]
 mod tests {
-    use super::{AFTER, BEFORE, For, is_ordinary, may_tell, skim};
+    use super::{AFTER, BEFORE, For, is_ordinary, skim};
 
     #[test]
     fn prose_with_and_without_a_time_is_ordinary_and_figures_are_not() {
@@ -411,39 +213,21 @@ mod tests {
     }
 
     #[test]
-    fn source_code_has_no_words_of_formats_and_tables_have() {
-        for line in
-            ["    let x = foo(bar, 12);", "}", "int main(void) {", "the quick brown fox", "// a comment", "/* so */"]
-        {
-            assert!(!may_tell(line), "{line}");
-        }
-        for line in [
-            "r b swpd free buff cache",
-            "sda 0.00 1.00 2.00 3.00",
-            "MemTotal: 12 kB",
-            "/proc/vmstat",
-            "[<ffffffff81>] x",
-        ] {
-            assert!(may_tell(line), "{line}");
-        }
-    }
-
-    #[test]
     fn lines_around_a_report_are_kept_with_their_numbers() {
         let line = "Nov 22 10:11:12 db1 sshd[12]: session opened for user deploy by root\n";
-        let told = "Nov 22 10:11:12 db1 kernel: INFO: task db:4711 blocked for more than 120 seconds.\n";
-        let text = format!("{}{told}{}", line.repeat(500), line.repeat(500));
+        let report = "Nov 22 10:11:12 db1 kernel: INFO: task db:4711 blocked for more than 120 seconds.\n";
+        let text = format!("{}{report}{}", line.repeat(500), line.repeat(500));
         let left = skim(text.as_bytes(), 11, For::All).expect("most of it is dropped");
         assert_eq!(left.numbers.len(), BEFORE + 1 + AFTER);
         assert_eq!((left.numbers[0], left.next), (11 + 500 - BEFORE as u32, 11 + 1001));
         assert_eq!(left.dropped as usize, 1001 - BEFORE - 1 - AFTER);
         assert_eq!(left.first_dropped.map(|(number, _)| number), Some(11));
         let lines: Vec<&str> = std::str::from_utf8(&left.bytes).expect("text").lines().collect();
-        assert_eq!(lines[BEFORE], told.trim_end());
-        assert!(skim(told.as_bytes(), 1, For::All).is_none(), "nothing to drop");
-        // A weak word keeps its own line only, and a full recording drops that line too.
-        let said = "Nov 22 10:11:12 db1 mysqld[9]: InnoDB: page_cleaner: 1000ms intended loop took 5223ms.\n";
-        let text = format!("{}{said}{}", line.repeat(50), line.repeat(50));
+        assert_eq!(lines[BEFORE], report.trim_end());
+        assert!(skim(report.as_bytes(), 1, For::All).is_none(), "nothing to drop");
+        // `Anchor::Line` keeps its own line only, and a full recording drops that line too.
+        let weak = "Nov 22 10:11:12 db1 mysqld[9]: InnoDB: page_cleaner: 1000ms intended loop took 5223ms.\n";
+        let text = format!("{}{weak}{}", line.repeat(50), line.repeat(50));
         assert_eq!(skim(text.as_bytes(), 1, For::All).expect("dropped").numbers, [51]);
         assert_eq!(skim(text.as_bytes(), 1, For::Reports).expect("dropped").numbers, Vec::<u32>::new());
         let rows = "1 0 0 500000 40000 900000\n".repeat(100);
@@ -453,7 +237,7 @@ mod tests {
     }
 
     #[test]
-    fn a_line_with_a_strong_and_a_weak_word_does_not_hide_the_weak_lines_after_it() {
+    fn a_line_with_anchors_of_both_kinds_does_not_hide_the_lines_after_it() {
         let line = "Nov 22 10:11:12 db1 sshd[12]: session opened for user deploy by root\n";
         let both = "Nov 22 10:11:12 db1 mysqld[9]: InnoDB: page_cleaner took 5223ms during a checkpoint.\n";
         let weak = "Nov 22 10:11:12 db1 mysqld[9]: InnoDB: page_cleaner: 1000ms intended loop took 5223ms.\n";

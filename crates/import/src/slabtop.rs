@@ -5,6 +5,7 @@ use super::error::ImportError;
 use super::number::{count, size};
 use super::text::{Cursor, Line, Token};
 use super::{FormatKind, Importer};
+use crate::anchors::{Anchor, DIGITS};
 use flatwater_recording::schema::slabs;
 use flatwater_recording::{Column, Entity, Table};
 
@@ -12,6 +13,7 @@ pub const IMPORTER: Importer = Importer {
     name: "slabtop",
     sentence: "slabtop, one or several screens.",
     kind: FormatKind::Unjudged,
+    anchors: &[Anchor::Table(&["OBJS", "Active / Total Objects"]), Anchor::Start(DIGITS)],
     detect: |cursor| match cursor.next_text().trim() {
         text if is_header(text) => 95,
         text if text.starts_with("Active / Total Objects") => 95,

@@ -6,7 +6,7 @@
 use std::io::Read;
 
 use super::text::{Cursor, FILE_BYTES_MAX, Text};
-use super::{foreign, known, skim};
+use super::{foreign, known};
 
 /// Size of a chunk.
 const CHUNK_BYTES: usize = 32 << 20;
@@ -101,8 +101,8 @@ fn end_of_chunk(bytes: &[u8]) -> usize {
     let mut cursor = Cursor::new(&text);
     let mut best: Option<(u8, u32)> = None;
     while let Some(line) = cursor.peek() {
-        // The first line of the tail may be incomplete, and a line without a word of any format begins no section.
-        if line.number > 1 && !line.is_blank() && skim::may_tell(line.text) {
+        // The first line of the tail may be incomplete.
+        if line.number > 1 && !line.is_blank() {
             let score = known(&cursor).map_or(0, |(score, _)| score);
             if score > 0 && best.is_none_or(|(so_far, _)| score >= so_far) {
                 best = Some((score, line.number));

@@ -12,12 +12,14 @@ use super::single_call::single_call;
 use super::text::Cursor;
 use super::when::{SECOND_NS, When, Zero, clock, epoch};
 use super::{FormatKind, Importer};
+use crate::anchors::Anchor;
 use flatwater_recording::{Basis, Cause, OpKind};
 
 pub const IMPORTER: Importer = Importer {
     name: "syscall-trace",
     sentence: "strace -T and perf trace: calls on files with their durations.",
     kind: FormatKind::Judged,
+    anchors: &[Anchor::Line(&[" ms):"]), Anchor::Common(&[" = "])],
     detect: |cursor| if parse(cursor.next_text()).is_some() { 88 } else { 0 },
     read,
 };
@@ -137,7 +139,7 @@ fn read(cursor: &mut Cursor<'_>, b: &mut Builder) -> Result<(), ImportError> {
             break;
         };
         cursor.take();
-        let when = call.when.or(b.moment).unwrap_or(When::new(Zero::Start, 0));
+        let when = call.when.or(b.context().moment).unwrap_or(When::new(Zero::Start, 0));
         let (zero, track, latency) = tracks.get_or_insert_with(|| {
             let track = b.shared_track("syscall-trace", when.zero);
             (when.zero, track, PerSecond::new(track))

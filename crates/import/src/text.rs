@@ -15,6 +15,7 @@ use std::cell::{Cell, RefCell};
 use std::fmt::Write as _;
 
 use super::Importer;
+use super::anchors::{self, LINES_BELOW, Selected};
 use super::when::When;
 pub use counts::LineCounts;
 use wrapped::Joins;
@@ -40,26 +41,12 @@ pub struct Text {
     /// The time in the prefix that was removed from each line.
     times: Vec<Option<When>>,
     asked: Cell<Option<(usize, Known)>>,
-    /// Importers that are known for all lines of a shape, at index hash modulo `SHAPES`.
-    shapes: RefCell<Vec<Option<(u64, (u8, &'static Importer))>>>,
+    /// The importers selected for the last lines, at index modulo `SELECTED`.
+    selected: RefCell<Vec<Option<(usize, Selected)>>>,
 }
 
-/// Number of line shapes in the cache.
-const SHAPES: usize = 64;
-
-/// FNV-1a of a line in which each run of digits counts as one digit. Lines with the same hash differ only in their
-/// figures.
-fn shape(text: &str) -> u64 {
-    let (mut hash, mut in_digits) = (0xcbf2_9ce4_8422_2325_u64, false);
-    for byte in text.bytes() {
-        let digit = byte.is_ascii_digit();
-        if !(digit && in_digits) {
-            hash = (hash ^ u64::from(if digit { b'0' } else { byte })).wrapping_mul(0x0000_0100_0000_01b3);
-        }
-        in_digits = digit;
-    }
-    hash
-}
+/// Number of lines whose selection is kept: more than the lines below that are searched.
+const SELECTED: usize = 2 * LINES_BELOW;
 
 /// The best importer for a line, with its score.
 type Known = Option<(u8, &'static Importer)>;
@@ -245,6 +232,9 @@ impl Text {
 
     /// Removes margins and joins broken lines.
     pub fn respace(&mut self) {
+        // A trial may have read the lines as they were.
+        self.asked.set(None);
+        self.selected.borrow_mut().clear();
         self.dedent();
         self.unwrap();
     }
@@ -291,34 +281,31 @@ impl Text {
         (self.spans, self.times) = (kept, times);
     }
 
-    /// The importer for a line. Caches the answer for the last index, and answers that hold for all lines of a shape.
-    pub fn asked_once(
-        &self,
-        index: usize,
-        of_shape: impl FnOnce(u8, &Importer) -> bool,
-        ask: impl FnOnce() -> Known,
-    ) -> Known {
+    /// The importer for a line. Keeps the answer for the last index.
+    pub fn asked_once(&self, index: usize, ask: impl FnOnce() -> Known) -> Known {
         if let Some((_, known)) = self.asked.get().filter(|(of, _)| *of == index) {
             return known;
         }
-        let shape = self.text_at(index).map(shape);
-        let slot = shape.and_then(|shape| usize::try_from(shape % SHAPES as u64).ok());
-        let kept = slot.and_then(|slot| self.shapes.borrow().get(slot).copied().flatten());
-        let known = match kept.filter(|(of, _)| Some(*of) == shape) {
-            Some((_, known)) => Some(known),
-            None => ask(),
-        };
-        if let (Some(shape), Some(slot), Some(known)) = (shape, slot, known)
-            && of_shape(known.0, known.1)
-        {
-            let mut shapes = self.shapes.borrow_mut();
-            shapes.resize(SHAPES, None);
-            if let Some(place) = shapes.get_mut(slot) {
-                *place = Some((shape, known));
-            }
-        }
+        let known = ask();
         self.asked.set(Some((index, known)));
         known
+    }
+
+    /// The importers that the anchors of a line select. Keeps the answers for the last lines.
+    #[must_use]
+    pub fn selected(&self, index: usize) -> Selected {
+        let Some(text) = self.text_at(index) else { return Selected::default() };
+        let mut kept = self.selected.borrow_mut();
+        kept.resize(SELECTED, None);
+        let Some(slot) = kept.get_mut(index % SELECTED) else { return anchors::select(text) };
+        match *slot {
+            Some((of, selected)) if of == index => selected,
+            _ => {
+                let selected = anchors::select(text);
+                *slot = Some((index, selected));
+                selected
+            }
+        }
     }
 
     fn text_at(&self, index: usize) -> Option<&str> {
@@ -547,35 +534,14 @@ mod tests {
     fn the_importer_of_a_line_is_asked_for_once() {
         let text = Text::new(b"a\nb");
         let asked = std::cell::Cell::new(0);
-        let ask = |index| {
+        for index in [0, 0, 1, 1, 1] {
             let ask = || {
                 asked.set(asked.get() + 1);
                 None
             };
-            text.asked_once(index, |_, _| true, ask)
-        };
-        for index in [0, 0, 1, 1, 1] {
-            assert!(ask(index).is_none());
+            assert!(text.asked_once(index, ask).is_none());
         }
         assert_eq!(asked.get(), 2);
-    }
-
-    #[test]
-    fn the_importer_of_a_line_shape_is_cached_if_allowed() {
-        let text = Text::new(b"took 12 ms\ntook 7 ms\ntook 7 s\ntook 123 ms");
-        let asked = |of_shape: bool| {
-            let count = std::cell::Cell::new(0);
-            for index in [0, 1, 2, 3] {
-                let ask = || {
-                    count.set(count.get() + 1);
-                    crate::IMPORTERS.first().map(|importer| (72, importer))
-                };
-                assert!(text.asked_once(index, |_, _| of_shape, ask).is_some());
-            }
-            count.get()
-        };
-        assert_eq!(asked(false), 4);
-        assert_eq!(asked(true), 2, "the first and the third");
     }
 
     #[test]

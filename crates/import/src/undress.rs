@@ -99,8 +99,7 @@ fn gains(plain: Worth, bare: Worth, numbered: bool) -> bool {
 fn worth(text: &Text, builder: &Builder, depth: usize) -> Worth {
     let mut trial = Builder::default();
     trial.begin_file(builder.file_name());
-    trial.command.clone_from(&builder.command);
-    trial.moment = builder.moment;
+    builder.context().clone_into(trial.context_mut());
     read_sections(text, &mut trial, &mut Vec::new(), &mut Unknown::default(), depth);
     let summary = trial.summary();
     let idle = (summary.lines - summary.understood.min(summary.lines)) + summary.passed_over;

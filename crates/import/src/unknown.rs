@@ -9,7 +9,7 @@ use super::{Unknown, settings};
 pub fn unknown_line(line: Line<'_>, blank_from: u32, builder: &mut Builder, unknown: &mut Unknown) {
     if let Some(command) = prompt(line.text) {
         builder.understood_line(&line);
-        builder.command = Some(command.to_owned());
+        builder.context_mut().command = Some(command.to_owned());
         return;
     }
     if settings::by_command(line.text, builder) {
@@ -19,13 +19,13 @@ pub fn unknown_line(line: Line<'_>, blank_from: u32, builder: &mut Builder, unkn
     // head, tail and grep print the path of the file above its lines.
     if let Some(command) = of_proc(line.text).or_else(|| typed(line.text)) {
         builder.understood_line(&line);
-        builder.command = Some(command);
+        builder.context_mut().command = Some(command);
         return;
     }
     let path = line.text.trim().trim_start_matches("==>").trim_end_matches("<==").trim().trim_end_matches(':');
     if path.starts_with('/') && !path.contains(char::is_whitespace) {
         builder.understood_line(&line);
-        builder.command = Some(format!("cat {path}"));
+        builder.context_mut().command = Some(format!("cat {path}"));
         return;
     }
     // Status lines: trace-cmd and perf print the number of CPUs first; bcc and bpftrace announce what they do and echo

@@ -12,6 +12,7 @@ use super::number::{number, rounded};
 use super::text::{Cursor, Line, Token};
 use super::when::{DAY_NS, SECOND_NS, Zero, clock, iso};
 use super::{FormatKind, Importer};
+use crate::anchors::{Anchor, DIGITS};
 use flatwater_recording::schema::{cpu, meminfo, vmstat};
 use flatwater_recording::{Column, Entity, EventKind, Table};
 
@@ -19,6 +20,7 @@ pub const IMPORTER: Importer = Importer {
     name: "vmstat",
     sentence: "vmstat of procps from 1999 on, with and without -n, -t, -w, -a and -S.",
     kind: FormatKind::Judged,
+    anchors: &[Anchor::Table(&["procs", "swpd"]), Anchor::Start(DIGITS), Anchor::Common(&[" avm", " swap"])],
     detect,
     read,
 };
@@ -218,7 +220,7 @@ fn meaning(name: &str) -> Option<Meaning> {
 /// Bytes per unit of the memory columns. The log does not state the unit, but values in KiB are whole pages, so
 /// multiples of 4.
 fn memory_unit(b: &mut Builder, columns: &[&str], rows: &[Row]) -> f64 {
-    if let Some(unit) = b.command.as_deref().and_then(unit_of_command) {
+    if let Some(unit) = b.context().command.as_deref().and_then(unit_of_command) {
         return unit;
     }
     let of = |wanted: fn(&str) -> bool| {
@@ -275,7 +277,7 @@ fn interval_of_command(command: &str) -> Option<i64> {
 fn emit(b: &mut Builder, columns: &[&str], rows: &[Row]) {
     let unit = memory_unit(b, columns, rows);
     let stamped = rows.iter().all(|row| row.stamp.is_some());
-    let interval = b.command.as_deref().and_then(interval_of_command);
+    let interval = b.context().command.as_deref().and_then(interval_of_command);
     if !stamped && interval.is_none() && rows.len() > 1 {
         let why = "the rows carry no time and the log no command line: one second between rows is assumed";
         b.gap("interval of vmstat", why, "run vmstat with -t");

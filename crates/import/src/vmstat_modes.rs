@@ -6,6 +6,7 @@ use super::error::ImportError;
 use super::number::{count, leading};
 use super::text::{Cursor, Line, Token};
 use super::{FormatKind, Importer, is_of_another};
+use crate::anchors::Anchor;
 use flatwater_recording::schema::{cpu, disks, meminfo, slabs, vmstat};
 use flatwater_recording::{Column, Entity, Table};
 
@@ -13,6 +14,7 @@ pub const IMPORTER: Importer = Importer {
     name: "vmstat-modes",
     sentence: "vmstat -s, -d and -m.",
     kind: FormatKind::Unjudged,
+    anchors: &[Anchor::Table(&["total memory", "disk-"]), Anchor::Common(&["Cache", " reads"])],
     detect: |cursor| {
         let text = cursor.next_text();
         let below = cursor.ahead(1).map_or("", |line| line.text);

@@ -7,6 +7,7 @@ use super::single_call::single_call;
 use super::text::{Cursor, Line};
 use super::when::SECOND_NS;
 use super::{FormatKind, Importer};
+use crate::anchors::Anchor;
 use flatwater_recording::outcome::BulkDelay;
 use flatwater_recording::{Basis, Cause, OpKind};
 
@@ -14,6 +15,7 @@ pub const IMPORTER: Importer = Importer {
     name: "writer-log",
     sentence: "Logs of writers that time themselves: `PID - Delayed N ms.`, `Max write delay: N ms.`.",
     kind: FormatKind::Judged,
+    anchors: &[Anchor::Line(&["Writing ", "Max write delay:", " - Delayed"])],
     detect: |cursor| if parse(cursor.next_text()).is_some() { 90 } else { 0 },
     read,
 };

@@ -6,12 +6,14 @@ use super::error::ImportError;
 use super::number::{count, number};
 use super::text::Cursor;
 use super::{FormatKind, Importer, is_of_another};
+use crate::anchors::Anchor;
 use flatwater_recording::{DeviceTrouble, EventKind};
 
 pub const STATUS: Importer = Importer {
     name: "zpool-status",
     sentence: "zpool status, -s: failing or slow members, running resilvers and scrubs.",
     kind: FormatKind::Unjudged,
+    anchors: &[Anchor::Table(&["CKSUM", "pool: "]), Anchor::Line(&["scan: "])],
     detect: |cursor| match cursor.next_text().trim() {
         text if text.starts_with("pool: ") && (1..3).any(|ahead| has(cursor, ahead, "state: ")) => 94,
         text if is_member_header(text.trim()) => 92,
@@ -25,6 +27,10 @@ pub const ARC: Importer = Importer {
     name: "zfs-arc",
     sentence: "arcstat, arc_summary, /proc/spl/kstat: the cache of ZFS; recognized, but not evidence of stalls.",
     kind: FormatKind::Judged,
+    anchors: &[
+        Anchor::Table(&["arcsz", "ZFS Subsystem Report", "ARC status:", "ARC Summary:"]),
+        Anchor::Common(&["time", " 0x"]),
+    ],
     detect: |cursor| match cursor.next_text() {
         text if is_arcstat(text) => 92,
         text if is_kstat(text) && has(cursor, 1, "name ") => 92,

@@ -8,12 +8,14 @@ use super::means::{Alone, Mean, Means};
 use super::number::{number, size};
 use super::text::{Cursor, Line};
 use super::{FormatKind, Importer};
+use crate::anchors::Anchor;
 use flatwater_recording::schema::disks;
 
 pub const IMPORTER: Importer = Importer {
     name: "zpool-iostat",
     sentence: "zpool iostat, -v and -l: operations, bytes and waits of ZFS pools.",
     kind: FormatKind::Judged,
+    anchors: &[Anchor::Table(&["bandwidth"])],
     detect: |cursor| if is_header(cursor.next_text()) { 92 } else { 0 },
     read,
 };

@@ -10,12 +10,14 @@ use super::latency_log::Counting;
 use super::number::{nanos, number};
 use super::text::Cursor;
 use super::{FormatKind, Importer};
+use crate::anchors::Anchor;
 use flatwater_recording::OpKind;
 
 pub const IMPORTER: Importer = Importer {
     name: "zpool-latency",
     sentence: "zpool iostat -w: latency histograms of the requests of a ZFS pool.",
     kind: FormatKind::Judged,
+    anchors: &[Anchor::Table(&["total_wait"])],
     detect: |cursor| if title(cursor.next_text()).is_some() { 93 } else { 0 },
     read,
 };

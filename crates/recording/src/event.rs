@@ -86,6 +86,29 @@ pub enum DeviceTrouble {
     Array,
 }
 
+impl DeviceTrouble {
+    const ALL: [DeviceTrouble; 6] = [
+        DeviceTrouble::Timeout,
+        DeviceTrouble::Reset,
+        DeviceTrouble::Error,
+        DeviceTrouble::NotResponding,
+        DeviceTrouble::Answers,
+        DeviceTrouble::Array,
+    ];
+
+    /// The name of an event's kind in tables, for lines that do not show the trouble.
+    fn name(self) -> &'static str {
+        match self {
+            DeviceTrouble::Timeout => "device-timeout",
+            DeviceTrouble::Reset => "device-reset",
+            DeviceTrouble::Error => "device-error",
+            DeviceTrouble::NotResponding => "device-not-responding",
+            DeviceTrouble::Answers => "device-answers",
+            DeviceTrouble::Array => "device-array",
+        }
+    }
+}
+
 /// How the kernel reports device problems: (words that a line must all contain, problem). The first match counts.
 const TROUBLES: &[(&[&str], DeviceTrouble)] = &[
     (&["not responding, still trying"], DeviceTrouble::NotResponding),
@@ -217,6 +240,8 @@ impl EventKind {
             EventKind::Mark(_) => "mark",
             EventKind::Timing { every_call: true } => EVERY_CALL,
             EventKind::Timing { every_call: false } => SLOW_CALLS,
+            // A line that does not show the trouble by itself, such as an attribute of a SMART table.
+            EventKind::Device { trouble, line } if device_trouble(line) != Some(*trouble) => trouble.name(),
             EventKind::OutOfMemory { .. }
             | EventKind::CachesDropped { .. }
             | EventKind::AllocationFailure { .. }
@@ -247,7 +272,10 @@ impl EventKind {
                 },
                 None => EventKind::Other { kind: name.to_owned(), text: owned },
             },
-            _ => EventKind::Other { kind: name.to_owned(), text: owned },
+            _ => match DeviceTrouble::ALL.into_iter().find(|trouble| trouble.name() == name) {
+                Some(trouble) => EventKind::Device { trouble, line: owned },
+                None => EventKind::Other { kind: name.to_owned(), text: owned },
+            },
         }
     }
 
@@ -401,6 +429,9 @@ mod tests {
         {
             assert_eq!(who(other), None, "{other}");
         }
+        let line = "SMART: 197 Current_Pending_Sector 0x0012 100 100 000 Old_age Always - 16";
+        let smart = EventKind::Device { trouble: super::DeviceTrouble::Error, line: line.to_owned() };
+        assert_eq!(EventKind::read(smart.name(), line), smart, "the attribute does not contain the kernel's words");
         let line = "sh (812): drop_caches: 3";
         assert_eq!(EventKind::read("report", line), EventKind::CachesDropped { line: line.to_owned() });
     }

@@ -27,7 +27,19 @@ pub fn lines(header: &Header) -> Vec<String> {
     if let Some(more) = import.not_understood.len().checked_sub(SHOWN + 1) {
         lines.push(format!("not understood: {} further ranges of lines", more + 1));
     }
+    lines.extend(ignored(import));
     lines
+}
+
+/// How many lines were ignored for each reason, the most frequent first.
+fn ignored(import: &ImportSummary) -> Option<String> {
+    let mut reasons: Vec<(u64, &str)> = import.ignored.iter().map(|each| (each.lines, each.reason.as_str())).collect();
+    reasons.sort_by_key(|(lines, _)| std::cmp::Reverse(*lines));
+    let listed = |(lines, reason): &(u64, &str)| {
+        format!("{lines} {} because {reason}", if *lines == 1 { "line" } else { "lines" })
+    };
+    let listed: Vec<String> = reasons.iter().map(listed).collect();
+    (!listed.is_empty()).then(|| format!("ignored: {}", listed.join("; ")))
 }
 
 /// The places of a finding's lines in the log, such as `dmesg.txt:12-30, 44`; at most `PLACES` of them.
@@ -72,9 +84,21 @@ mod tests {
         import.miss("dmesg.txt", 9, 9, "Hello");
         import.miss("dmesg.txt", 10, 10, "there");
         let header = Header { import: Some(import), ..Header::default() };
-        let told = lines(&header);
-        assert_eq!(told[0], "8 of 10 lines understood (80 %): kernel-log (8 lines)");
-        assert_eq!(told[1], "not understood: lines 9 to 10 of dmesg.txt: 'Hello'");
+        let shown = lines(&header);
+        assert_eq!(shown[0], "8 of 10 lines understood (80 %): kernel-log (8 lines)");
+        assert_eq!(shown[1], "not understood: lines 9 to 10 of dmesg.txt: 'Hello'");
+        assert_eq!(shown.len(), 2);
         assert_eq!(lines(&Header::default()), Vec::<String>::new(), "a recording was not read from text");
+    }
+
+    #[test]
+    fn ignored_lines_are_listed_with_their_reasons() {
+        let mut import = ImportSummary::default();
+        import.ignore("they are separators and status lines of tools", 1);
+        import.ignore("they are sentences around the log", 12);
+        let header = Header { import: Some(import), ..Header::default() };
+        let expected = "ignored: 12 lines because they are sentences around the log; 1 line because they are separators \
+            and status lines of tools";
+        assert_eq!(lines(&header), [expected]);
     }
 }

@@ -9,7 +9,7 @@ use crate::sums::{add_to, total};
 use crate::{Evidence, Finding, Fix};
 use flatwater_recording::schema::vmstat;
 use flatwater_recording::units::{Bytes, Nanos};
-use flatwater_recording::{Cause, Event, Table};
+use flatwater_recording::{Cause, Event, EventKind, Source, Table};
 
 pub const ENTRY: CauseEntry = CauseEntry {
     name: "cache-dropped",
@@ -94,6 +94,54 @@ fn fall(facts: &Facts<'_>) -> Option<(u64, u64)> {
 }
 
 fn find(facts: &Facts<'_>) -> Option<Finding> {
+    from_calls(facts).or_else(|| from_log(facts))
+}
+
+/// Without timed calls, this many drops at equal intervals show that a job drops the cache again and again; a single
+/// drop may be the preparation of a benchmark.
+const PERIODIC_MIN: usize = 3;
+/// The longest interval between drops of one job may be longer than the shortest by this share.
+const JITTER_MAX: f64 = 0.1;
+
+/// From the kernel's log, or cron's or a crontab, without timed calls.
+fn from_log(facts: &Facts<'_>) -> Option<Finding> {
+    if !facts.may_infer() || facts.recording.header.source != Source::Import {
+        return None;
+    }
+    let mut evidence = Vec::new();
+    let mut periods: BTreeMap<&str, Vec<u64>> = BTreeMap::new();
+    for event in &facts.recording.events {
+        match &event.kind {
+            EventKind::Report(line) if line.contains("drop_caches") => {
+                evidence.push(Evidence::said(format!("a job drops the cache: {}", line.trim())).at(event.at_ns));
+            }
+            kind => {
+                let Some((_, name)) = kind.dropped_cache() else { continue };
+                periods.entry(name).or_default().push(event.at_ns);
+            }
+        }
+    }
+    evidence.truncate(1);
+    for (name, mut times) in periods {
+        times.sort_unstable();
+        let steps: Vec<u64> = times.windows(2).map(|pair| pair[1].saturating_sub(pair[0])).collect();
+        let (Some(least), Some(most)) = (steps.iter().min(), steps.iter().max()) else { continue };
+        if times.len() < PERIODIC_MIN || *least == 0 || *most as f64 > *least as f64 * (1.0 + JITTER_MAX) {
+            continue;
+        }
+        let text = format!("{name} dropped the cache {} times, each {} after the last", times.len(), Nanos(*most));
+        evidence.push(Evidence::new(text, times.len() as f64, "times").at(times[0]));
+    }
+    if evidence.is_empty() {
+        return None;
+    }
+    let finding = Finding::inferred(CauseId::CacheDropped, 0.7, ENTRY.headline).with(evidence);
+    let finding = finding
+        .fix(Fix::advice("find the script or cron job that writes to /proc/sys/vm/drop_caches, and take that out"));
+    Some(finding.settle("leave it out for one period: the reads do not come"))
+}
+
+fn from_calls(facts: &Facts<'_>) -> Option<Finding> {
     let sum = facts.significant(Cause::SynchronousRead)?;
     let drops = drops(facts)?;
     let (before_ns, after_ns) = reads(facts, drops.first_ns);
@@ -223,6 +271,29 @@ mod tests {
         assert!(finding.aggressors.is_empty() && finding.answerable.is_none());
         assert!(said(&finding).contains("the process is unknown"));
         assert_eq!(finding.fixes.len(), 1);
+    }
+
+    #[test]
+    fn a_log_of_drops_at_equal_intervals_is_a_job_and_one_drop_is_not() {
+        let log = |seconds: &[u64]| {
+            Made::new().edit(|recording| {
+                recording.header.source = flatwater_recording::Source::Import;
+                for (at, second) in seconds.iter().enumerate() {
+                    let line = format!("sh ({}): drop_caches: 3", 900 + at);
+                    recording.events.push(reported(START_NS + second * 1_000_000_000, &line));
+                }
+            })
+        };
+        let finding = log(&[0, 3600, 7201, 10_802]).found(&ENTRY).expect("hourly");
+        assert!(said(&finding).contains("sh dropped the cache 4 times"), "{}", said(&finding));
+        for none in [&[0][..], &[0, 3600], &[0, 30, 3600, 9000]] {
+            assert!(log(none).found(&ENTRY).is_none(), "{none:?}");
+        }
+        let cron = Made::new().edit(|recording| {
+            recording.header.source = flatwater_recording::Source::Import;
+            recording.events.push(reported(START_NS, "(root) CMD (echo 3 > /proc/sys/vm/drop_caches)"));
+        });
+        assert!(cron.found(&ENTRY).is_some());
     }
 
     #[test]

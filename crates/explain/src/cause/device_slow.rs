@@ -9,9 +9,9 @@ use crate::facts::Facts;
 use crate::hung::{self, Hung};
 use crate::sums::add_to;
 use crate::{Evidence, Finding, Fix, finding, trouble};
-use flatwater_recording::schema::{cpu, vmstat};
+use flatwater_recording::schema::{cpu, disks, vmstat};
 use flatwater_recording::units::Nanos;
-use flatwater_recording::{Cause, Table};
+use flatwater_recording::{Cause, Column, Table};
 
 pub const ENTRY: CauseEntry = CauseEntry {
     name: "device-slow",
@@ -56,6 +56,7 @@ fn find(facts: &Facts<'_>) -> Option<Finding> {
         .or_else(|| from_requests(facts))
         .or_else(|| from_hung(facts))
         .or_else(|| from_disks(facts))
+        .or_else(|| from_idle_rates(facts))
         .or_else(|| device_compare::finding(facts))
         .map(|finding| with_trouble(facts, finding))
         .or_else(|| from_trouble(facts))
@@ -216,6 +217,55 @@ fn from_disks(facts: &Facts<'_>) -> Option<Finding> {
     Some(
         finding.settle("fio with one job and iodepth=1 on the idle device: if its latency is as bad, it is the device"),
     )
+}
+
+/// A device that is asked for this little needs a quick answer: requests and bytes per second of all devices.
+const LITTLE_REQUESTS: f64 = 150.0;
+const LITTLE_BYTES: f64 = 5e6;
+/// It is slow if a write takes this long with a queue that is shorter than this, and it is busy for this share.
+const LITTLE_WRITE_MS: f64 = 40.0;
+const LITTLE_QUEUE: f64 = 6.0;
+const LITTLE_BUSY: f64 = 0.5;
+
+/// From the log of a device that takes long for each write although it is asked for little, in every window.
+fn from_idle_rates(facts: &Facts<'_>) -> Option<Finding> {
+    if !facts.may_infer_place() {
+        return None;
+    }
+    let table = facts.recording.table(Table::Disks)?;
+    let evidence = table.entities().iter().find_map(|entity| little_and_slow(facts, &entity.name))?;
+    let headline = "the device takes long for each request although it is asked for little";
+    let mut finding = Finding::inferred(CauseId::DeviceSlow, 0.65, headline).with([evidence]);
+    finding.fixes.extend(fixes());
+    let settle = "fio with one job and iodepth=1 on the idle device: if its latency is as bad, it is the device";
+    Some(finding.settle(settle))
+}
+
+fn little_and_slow(facts: &Facts<'_>, device: &str) -> Option<Evidence> {
+    let rate = |column: Column| facts.rate(column, device);
+    let (writes, write_ns) = (rate(disks::WRITES), rate(disks::WRITE_NS));
+    let slow = writes
+        .points
+        .iter()
+        .zip(&write_ns.points)
+        .filter(|(count, time)| count.value >= 1.0 && time.value / count.value / 1e6 >= LITTLE_WRITE_MS);
+    if writes.is_empty() || slow.count() < writes.len() {
+        return None;
+    }
+    let (count, spent) = (writes.mean()?, write_ns.mean()?);
+    let requests = count + rate(disks::READS).mean().unwrap_or(0.0);
+    let bytes = rate(disks::WRITE_BYTES).mean()? + rate(disks::READ_BYTES).mean().unwrap_or(0.0);
+    let queue = rate(disks::QUEUE_NS).mean()? / 1e9;
+    let busy = rate(disks::IO_NS).mean()? / 1e9;
+    let little = requests <= LITTLE_REQUESTS && bytes <= LITTLE_BYTES && queue <= LITTLE_QUEUE && busy >= LITTLE_BUSY;
+    let flush = rate(disks::FLUSH_NS).mean().zip(rate(disks::FLUSHES).mean()).filter(|(_, count)| *count > 0.0);
+    let flush = flush.map_or(String::new(), |(ns, count)| format!(" and {:.0} ms per flush", ns / count / 1e6));
+    let each_ms = spent / count / 1e6;
+    let text = format!(
+        "{device}: {each_ms:.0} ms per write{flush} at {requests:.0} requests/s and {:.1} MiB/s, with {queue:.1} queued",
+        bytes / 1_048_576.0
+    );
+    little.then(|| Evidence::new(text, each_ms, "ms"))
 }
 
 /// From vmstat or sar -u alone: threads wait for a device, but not which and why.

@@ -2,8 +2,9 @@
 
 use super::CauseEntry;
 use crate::facts::Facts;
-use crate::{Finding, Fix, finding};
-use flatwater_recording::Cause;
+use crate::{Evidence, Finding, Fix, finding};
+use flatwater_recording::schema::cpu;
+use flatwater_recording::{Cause, Entity, Table};
 
 pub const ENTRY: CauseEntry = CauseEntry {
     name: "interrupt",
@@ -28,5 +29,69 @@ fn find(facts: &Facts<'_>) -> Option<Finding> {
     let fixes = [Fix::advice(
         "move device interrupts off the writer's CPU (/proc/irq/N/smp_affinity), or the writer off theirs",
     )];
-    finding::from_spans(facts, Cause::Interrupt, ENTRY.headline, fixes)
+    finding::from_spans(facts, Cause::Interrupt, ENTRY.headline, fixes.clone()).or_else(|| from_counters(facts, fixes))
+}
+
+/// A CPU is full of interrupt work from this share of the time on, if it has less than this idle time and the other
+/// CPUs have at most half as much interrupt work: threads and requests that are bound to it wait.
+const FULL_MIN: f64 = 0.5;
+const IDLE_MAX: f64 = 0.1;
+const OTHERS_MAX: f64 = 0.5;
+
+/// A finding if one CPU of several is full of interrupt work.
+fn from_counters(facts: &Facts<'_>, fixes: [Fix; 1]) -> Option<Finding> {
+    if !facts.may_infer() {
+        return None;
+    }
+    let each = facts.recording.table(Table::Cpu)?.entities();
+    let share = |of: &Entity| {
+        let mean = |column| facts.cpu_share_of(column, of).mean();
+        Some((mean(cpu::SOFTIRQ_NS)? + mean(cpu::IRQ_NS).unwrap_or(0.0), mean(cpu::IDLE_NS)?))
+    };
+    let shares = each.iter().filter(|one| one.name != "all").filter_map(|one| Some((one, share(one)?)));
+    let shares: Vec<(&Entity, (f64, f64))> = shares.collect();
+    let (busiest, (busy, idle)) = shares.iter().max_by(|a, b| a.1.0.total_cmp(&b.1.0)).copied()?;
+    let others = shares.iter().filter(|(one, _)| *one != busiest).map(|(_, (busy, _))| *busy);
+    let count = shares.len().saturating_sub(1);
+    let mean = others.sum::<f64>() / count as f64;
+    if count == 0 || busy < FULL_MIN || idle > IDLE_MAX || mean > OTHERS_MAX * busy {
+        return None;
+    }
+    let text = format!(
+        "CPU {} spent {:.0} % of the time in interrupts and was idle {:.0} %; the other {count} CPUs spent {:.0} %",
+        busiest.name,
+        busy * 100.0,
+        idle * 100.0,
+        mean * 100.0
+    );
+    let headline = "one CPU is full of interrupt work: what only this CPU can do waits (its threads, the completions \
+        that it handles)";
+    let finding = Finding::inferred(Cause::Interrupt, 0.6, headline).with([Evidence::new(text, busy * 100.0, "%")]);
+    let finding = fixes.into_iter().fold(finding, Finding::fix);
+    Some(finding.settle("/proc/softirqs and /proc/interrupts twice, a second apart: which of them this CPU serves"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::ENTRY;
+    use crate::testing::Made;
+    use flatwater_recording::{Entity, Table};
+
+    /// CPUs with these shares of soft interrupts, percent; the remaining time is idle.
+    fn machine(softirq: &[i64]) -> Made {
+        softirq.iter().enumerate().fold(Made::new(), |made, (number, percent)| {
+            let (busy, idle) = ([0, *percent], [0, 100 - percent]);
+            let columns: [(&str, &[i64]); 2] = [("softirq_ns", &busy), ("idle_ns", &idle)];
+            made.counters(Table::Cpu, &Entity::named(&number.to_string()), &columns)
+        })
+    }
+
+    #[test]
+    fn one_cpu_full_of_soft_interrupts_is_named_and_even_work_is_not() {
+        let finding = machine(&[4, 6, 97, 5]).found(&ENTRY).expect("CPU 2");
+        assert!(finding.evidence[0].text.starts_with("CPU 2 spent 97 %"), "{}", finding.evidence[0].text);
+        for none in [&[97, 96, 97, 95][..], &[4, 6, 40, 5], &[97]] {
+            assert!(machine(none).found(&ENTRY).is_none(), "{none:?}");
+        }
+    }
 }

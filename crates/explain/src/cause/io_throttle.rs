@@ -3,9 +3,9 @@
 use super::{CauseEntry, CauseId};
 use crate::facts::Facts;
 use crate::{Evidence, Finding, Fix};
-use flatwater_recording::schema::cgroup;
-use flatwater_recording::units::Nanos;
-use flatwater_recording::{Column, Rows, Table};
+use flatwater_recording::schema::{cgroup, disks};
+use flatwater_recording::units::{Bytes, Nanos};
+use flatwater_recording::{Column, Rows, Source, Table};
 
 pub const ENTRY: CauseEntry = CauseEntry {
     name: "io-throttle",
@@ -30,7 +30,68 @@ pub const ENTRY: CauseEntry = CauseEntry {
 };
 
 fn find(facts: &Facts<'_>) -> Option<Finding> {
-    of_requests(facts).or_else(|| of_controller(facts))
+    of_requests(facts).or_else(|| of_controller(facts)).or_else(|| at_limit(facts))
+}
+
+/// Rates are at a limit between these shares of it: blk-throttle lets bursts through and rounds to slices of time.
+const AT_LIMIT_MIN: f64 = 0.85;
+const AT_LIMIT_MAX: f64 = 1.1;
+
+/// The limits, the counters of a device and of a cgroup's io.stat that each bounds, and the verb.
+const BOUNDED: &[(Column, Column, Column, &str)] = &[
+    (cgroup::IO_MAX_WRITE_BYTES, disks::WRITE_BYTES, cgroup::IO_WRITE_BYTES, "written"),
+    (cgroup::IO_MAX_READ_BYTES, disks::READ_BYTES, cgroup::IO_READ_BYTES, "read"),
+    (cgroup::IO_MAX_WRITES, disks::WRITES, cgroup::IO_WRITES, "written"),
+    (cgroup::IO_MAX_READS, disks::READS, cgroup::IO_READS, "read"),
+];
+
+/// A finding if rates in the log stay at a limit that the log shows as well.
+fn at_limit(facts: &Facts<'_>) -> Option<Finding> {
+    if !facts.may_infer() || facts.recording.header.source != Source::Import {
+        return None;
+    }
+    let table = facts.recording.table(Table::Cgroup)?;
+    let evidence = table.by_entity().find_map(|(entity, rows)| {
+        BOUNDED.iter().find_map(|(limit, of_device, of_group, verb)| {
+            let limit = (*limit, rows.last(*limit)? as f64);
+            let rates = [*of_device, *of_group].into_iter().flat_map(|column| {
+                let series = facts.recording.table(column.table);
+                let names = series.map(|series| series.entities().to_vec()).unwrap_or_default();
+                names.into_iter().map(move |name| (column, name.name))
+            });
+            rates.into_iter().find_map(|(column, name)| stays_at(facts, limit, (column, &name), verb, &entity.name))
+        })
+    })?;
+    let headline = "the rate stays at the limit that the log shows for the cgroup's I/O: requests wait for the limit, \
+        not for the device";
+    let mut finding = Finding::inferred(CauseId::IoThrottle, 0.7, headline).with([evidence]);
+    finding.evidence.extend(facts.pressed("io").map(|pressed| pressed.evidence("I/O")));
+    let finding = finding.fix(Fix::advice("raise or remove the limit on this cgroup's I/O"));
+    Some(finding.settle("remove the limit for a minute while it is slow: the rate rises and the waits end"))
+}
+
+/// The evidence that a rate stays at a limit in most windows.
+fn stays_at(
+    facts: &Facts<'_>,
+    (column, limit): (Column, f64),
+    (counter, name): (Column, &str),
+    verb: &str,
+    group: &str,
+) -> Option<Evidence> {
+    let rate = facts.rate(counter, name);
+    let at = rate.points.iter().filter(|point| (AT_LIMIT_MIN..=AT_LIMIT_MAX).contains(&(point.value / limit.max(1.0))));
+    let windows = at.count();
+    // Most windows, so that a passing rate is not a limit.
+    if windows == 0 || windows.saturating_mul(4) < rate.len().saturating_mul(3) {
+        return None;
+    }
+    let mean = rate.mean()?;
+    let bytes = column.name.ends_with("bytes");
+    let shown = |value: f64| {
+        if bytes { format!("{}/s", Bytes(value.max(0.0) as u64)) } else { format!("{value:.0} requests/s") }
+    };
+    let text = format!("{} were {verb} by {name}, and the limit of {group} is {}", shown(mean), shown(limit));
+    Some(Evidence::new(text, mean, if bytes { "bytes/s" } else { "requests/s" }))
 }
 
 /// Minimum time held back: per second of recording, as a sum over requests; or, for a single reading, in total and
@@ -99,6 +160,22 @@ mod tests {
     use super::ENTRY;
     use crate::testing::{Made, said};
     use flatwater_recording::{Entity, Table};
+
+    #[test]
+    fn writes_at_a_limit_of_the_log_are_throttled_and_slower_writes_are_not() {
+        let paste = |mib: i64| {
+            let limit: [(&str, &[i64]); 1] = [("io_max_write_bytes", &[10 << 20])];
+            let written: Vec<i64> = (0..6).map(|second| second * mib << 20).collect();
+            let made = Made::new().gauges(Table::Cgroup, &Entity::named("/jobs on 8:0"), &limit);
+            made.counters(Table::Disks, &Entity::named("sda"), &[("write_bytes", &written)])
+                .edit(|recording| recording.header.source = flatwater_recording::Source::Import)
+        };
+        let finding = paste(10).found(&ENTRY).expect("at the limit");
+        assert!(said(&finding).contains("10 MiB/s were written by sda"), "{}", said(&finding));
+        for mib in [5, 20] {
+            assert!(paste(mib).found(&ENTRY).is_none(), "{mib}");
+        }
+    }
 
     fn group(columns: &[(&str, &[i64])]) -> Made {
         Made::new().counters(Table::Cgroup, &Entity::named("/db"), columns)

@@ -2,6 +2,7 @@
 
 use super::{CauseEntry, CauseId};
 use crate::facts::Facts;
+use crate::finding::NO_CONFIDENCE;
 use crate::{Evidence, Finding};
 use flatwater_recording::units::Nanos;
 use flatwater_recording::{AccessKind, Observed};
@@ -28,7 +29,7 @@ fn find(facts: &Facts<'_>) -> Option<Finding> {
     if !facts.watched_others() || facts.timed() {
         return None;
     }
-    let mut finding = Finding::inferred(CauseId::NotObserved, 1.0, ENTRY.headline);
+    let mut finding = Finding::inferred(CauseId::NotObserved, NO_CONFIDENCE, ENTRY.headline);
     let header = &facts.recording.header;
     let what = if header.target.what.is_empty() { "the target" } else { &header.target.what };
     let text = format!("0 operations of {what} were timed in {}", Nanos(facts.duration_ns));
@@ -106,6 +107,7 @@ mod tests {
         assert_eq!(explanation.findings[0].cause, CauseId::NotObserved);
         assert_eq!(explanation.conclusion, Conclusion::NotObserved);
         assert!(explanation.findings[0].evidence[0].text.contains("0 operations of pid 812 (postgres)"));
+        assert!(explanation.findings[0].confidence.is_nan(), "nothing is claimed");
     }
 
     #[test]

@@ -3,6 +3,7 @@
 //! The status shows one moment. A pending sync shows that the disk is busy; the status does not contain its duration.
 
 use super::duration;
+use crate::anchors::Anchor;
 use crate::builder::Builder;
 use crate::error::ImportError;
 use crate::number::count;
@@ -15,6 +16,16 @@ pub const IMPORTER: Importer = Importer {
     name: "innodb-status",
     sentence: "SHOW ENGINE INNODB STATUS, complete or in parts: semaphore waits, pending syncs, writes and reads.",
     kind: FormatKind::Unjudged,
+    anchors: &[
+        Anchor::Table(&["INNODB MONITOR OUTPUT"]),
+        Anchor::Line(&[
+            "Pending flushes (fsync)",
+            "Pending normal aio",
+            "Pending writes: LRU",
+            "pending log ",
+            "Log sequence number",
+        ]),
+    ],
     detect: |cursor| match cursor.next_text() {
         text if text.contains(BANNER) => 95,
         text if pending(text).is_some() => 90,

@@ -5,6 +5,7 @@
 //! pause is counted; a pause that waited is also a slow call.
 
 use super::{duration, time};
+use crate::anchors::Anchor;
 use crate::builder::{Builder, Cell};
 use crate::error::ImportError;
 use crate::number::number;
@@ -19,6 +20,40 @@ pub const IMPORTER: Importer = Importer {
     name: "jvm-gc",
     sentence: "GC logs of the JVM, unified and older; GC overhead lines of Elasticsearch; Cassandra's GCInspector.",
     kind: FormatKind::Judged,
+    anchors: &[Anchor::Line(&[
+        "[Times:",
+        " secs",
+        "overhead, spent [",
+        "threads were stopped",
+        "GCInspector",
+        "[gc",
+        "[GC",
+        "[Full GC",
+        "[Parallel Time:",
+        "[Code Root",
+        "[Other:",
+        "[Evacuation Failure",
+        "[Eden:",
+        "[Ext Root",
+        "[Update RS",
+        "[Scan RS",
+        "[Object Copy",
+        "[Termination",
+        "[Clear CT",
+        "[Free CSet",
+        "[Ref Proc",
+        "[Ref Enq",
+        "[Choose CSet",
+        "[Redirty",
+        "[Humongous",
+        "Desired survivor size",
+        "- age ",
+        "{Heap before GC",
+        "garbage-first heap",
+        "[CMS-concurrent",
+        "[ParNew",
+        "CMS-initial-mark",
+    ])],
     detect: |cursor| if said(cursor.next_text()).is_some() || is_inside(cursor.next_text()) { 80 } else { 0 },
     read,
 };
@@ -146,7 +181,7 @@ fn read(cursor: &mut Cursor<'_>, b: &mut Builder) -> Result<(), ImportError> {
             break;
         }
         cursor.take();
-        let when = time::of_line(line.text).or_else(|| uptime(line.text)).or(b.moment);
+        let when = time::of_line(line.text).or_else(|| uptime(line.text)).or(b.context().moment);
         let now = match (when, at) {
             (Some(when), _) => (when, 0),
             (None, Some((when, ordinal))) => (When::new(when.zero, when.ns), ordinal + 1),

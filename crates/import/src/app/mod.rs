@@ -18,8 +18,8 @@ pub use jvm::IMPORTER as JVM_GC;
 pub use redis::IMPORTER as REDIS_LATENCY;
 pub use redis_info::IMPORTER as REDIS_INFO;
 pub use rocksdb::IMPORTER as ROCKSDB;
-pub use rules::words;
 
+use crate::anchors::Anchor;
 use crate::builder::Builder;
 use crate::error::ImportError;
 use crate::single_call::single_call;
@@ -34,6 +34,7 @@ pub const IMPORTER: Importer = Importer {
     sentence: "Lines of servers about their own syncs and writes: etcd, ZooKeeper, Kafka, Redis, MySQL, MongoDB, \
         Elasticsearch, PostgreSQL, RocksDB, Cassandra, HBase, HDFS, CockroachDB, Ceph and others.",
     kind: FormatKind::ServerLog,
+    anchors: &[Anchor::LineOf(rules::words), Anchor::BelowOf(rules::words)],
     detect: |cursor| {
         let text = cursor.next_text();
         let soon = || {
@@ -88,7 +89,7 @@ fn read(cursor: &mut Cursor<'_>, b: &mut Builder) -> Result<(), ImportError> {
             break;
         };
         cursor.take();
-        let when = time::of_line(line.text).or(b.moment).unwrap_or_else(|| {
+        let when = time::of_line(line.text).or(b.context().moment).unwrap_or_else(|| {
             let why = "they have no times: one second between them is assumed";
             b.gap("time of the lines of servers' logs", why, "keep the time at the beginning of each line");
             When::new(Zero::Start, ordinal * SECOND_NS)

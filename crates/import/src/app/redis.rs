@@ -1,5 +1,6 @@
 //! Reads latency reports of redis-cli: `--latency-history`, `LATENCY LATEST`, `LATENCY DOCTOR`.
 
+use crate::anchors::{Anchor, DIGITS};
 use crate::builder::Builder;
 use crate::error::ImportError;
 use crate::latency_log::Counting;
@@ -14,6 +15,7 @@ pub const IMPORTER: Importer = Importer {
     name: "redis-latency",
     sentence: "redis-cli --latency-history and the events of LATENCY LATEST and LATENCY DOCTOR.",
     kind: FormatKind::TimedCalls,
+    anchors: &[Anchor::Line(&["avg:", "latency spikes (average"]), Anchor::Start(DIGITS)],
     detect: |cursor| {
         if history(cursor.next_text()).is_some() || event(cursor).is_some() || doctor(cursor.next_text()).is_some() {
             90

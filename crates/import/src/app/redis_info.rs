@@ -4,6 +4,7 @@
 //! seconds (src/aof.c, flushAppendOnlyFile): each is a sync of at least that length. `latest_fork_usec` is the duration
 //! of the last fork(), during which the server does not respond.
 
+use crate::anchors::Anchor;
 use crate::builder::Builder;
 use crate::error::ImportError;
 use crate::number::count;
@@ -16,6 +17,27 @@ pub const IMPORTER: Importer = Importer {
     name: "redis-info",
     sentence: "Redis INFO (Valkey, KeyDB): delayed and pending syncs, running and failed saves, the last fork.",
     kind: FormatKind::Unjudged,
+    anchors: &[Anchor::Line(&[
+        "redis_version",
+        "valkey_version",
+        "rdb_",
+        "aof_",
+        "latest_fork_usec",
+        "# Server",
+        "# Clients",
+        "# Memory",
+        "# Persistence",
+        "# Stats",
+        "# Replication",
+        "# CPU",
+        "# Commandstats",
+        "# Errorstats",
+        "# Latencystats",
+        "# Modules",
+        "# Cluster",
+        "# Keyspace",
+        "# Keysizes",
+    ])],
     detect: |cursor| match cursor.next_text().trim() {
         text if pair(text).is_some_and(|(key, _)| KNOWN.contains(&key)) => 90,
         text if is_head(text) && cursor.ahead(1).is_some_and(|line| pair(line.text.trim()).is_some()) => 88,

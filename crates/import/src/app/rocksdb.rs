@@ -4,6 +4,7 @@
 //! `rocksdb.wal.file.sync.micros P50 : 1.2 P95 : 3.4 P99 : 5.6 P100 : 789.0 COUNT : 12 SUM : 345`
 //! (monitoring/statistics.cc).
 
+use crate::anchors::Anchor;
 use crate::builder::Builder;
 use crate::error::ImportError;
 use crate::latency_log::Counting;
@@ -18,6 +19,7 @@ pub const IMPORTER: Importer = Importer {
     name: "rocksdb-log",
     sentence: "RocksDB's LOG: histograms of the statistics dump, Interval stall and Cumulative stall.",
     kind: FormatKind::Unjudged,
+    anchors: &[Anchor::Line(&["rocksdb.", "Interval stall: "])],
     detect: |cursor| {
         if histogram(cursor.next_text()).is_some() || stall(cursor.next_text()).is_some() { 90 } else { 0 }
     },
@@ -69,7 +71,7 @@ fn op_of(name: &str) -> Option<OpKind> {
 
 fn read(cursor: &mut Cursor<'_>, b: &mut Builder) -> Result<(), ImportError> {
     while let Some(line) = cursor.peek() {
-        let when = super::time::of_line(line.text).or(b.moment).unwrap_or(When::new(Zero::Start, 0));
+        let when = super::time::of_line(line.text).or(b.context().moment).unwrap_or(When::new(Zero::Start, 0));
         if let Some(found) = histogram(line.text) {
             let (track, at) = (b.shared_track("rocksdb-log", when.zero), when.ns);
             if let Some(op) = op_of(found.name).filter(|_| found.count > 0) {

@@ -188,8 +188,8 @@ static FIRST: LazyLock<Option<AhoCorasick>> =
     LazyLock::new(|| AhoCorasick::builder().kind(Some(AhoCorasickKind::DFA)).build(words()).ok());
 
 /// The longest word of each rule: a line without any of them matches no rule.
-pub fn words() -> impl Iterator<Item = &'static str> {
-    RULES.iter().filter_map(|rule| rule.words.iter().max_by_key(|word| word.len()).copied())
+pub fn words() -> Vec<&'static str> {
+    RULES.iter().filter_map(|rule| rule.words.iter().max_by_key(|word| word.len()).copied()).collect()
 }
 
 #[must_use]

@@ -1,5 +1,6 @@
 //! Reads drsnoop: direct reclaims with thread, latency and pages.
 
+use crate::anchors::Anchor;
 use crate::builder::Builder;
 use crate::error::ImportError;
 use crate::number::{nanos, number};
@@ -13,6 +14,7 @@ pub const IMPORTER: Importer = Importer {
     name: "drsnoop",
     sentence: "drsnoop of bcc, also with -T, -U and -v.",
     kind: FormatKind::Judged,
+    anchors: &[Anchor::Table(&["LAT("])],
     detect: |cursor| if header(cursor.next_text()).is_some() { 97 } else { 0 },
     read,
 };

@@ -3,6 +3,7 @@
 //!
 //! These tools time the whole operation, not its waits, so the whole time is unexplained.
 
+use crate::anchors::Anchor;
 use crate::builder::Builder;
 use crate::error::ImportError;
 use crate::number::{count, nanos, number};
@@ -16,6 +17,7 @@ pub const IMPORTER: Importer = Importer {
     name: "slower",
     sentence: "ext4slower, xfsslower and similar, and fileslower.",
     kind: FormatKind::Judged,
+    anchors: &[Anchor::Table(&["LAT(ms)", "slower than", "ENDTIME_us"])],
     detect: |cursor| match cursor.next_text() {
         text if is_header(text) => 97,
         text if text.starts_with("Tracing ") && text.contains("slower than") => 90,

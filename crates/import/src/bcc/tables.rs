@@ -3,6 +3,7 @@
 
 use std::collections::HashSet;
 
+use crate::anchors::{Anchor, DIGITS};
 use crate::builder::{Builder, Cell, Track};
 use crate::error::ImportError;
 use crate::latency_log::PerSecond;
@@ -19,6 +20,23 @@ pub const IMPORTER: Importer = Importer {
     sentence: "biosnoop, disksnoop, biotop, cachestat, compactsnoop, filetop, oomkill, slabratetop, swapin, syncsnoop, syscount, \
         vfsstat, writeback of bcc and bpftrace; strace -c.",
     kind: FormatKind::TimedRequests,
+    anchors: &[
+        Anchor::Table(&[
+            "LAT(",
+            "LATms",
+            "TOTAL_usecs",
+            "DIRTIES",
+            "SYSCALL",
+            "usecs/call",
+            "ALLOCS",
+            "Kbytes",
+            "R_Kb",
+            "FSYNC/s",
+            "Triggered by PID ",
+        ]),
+        Anchor::Line(&["COUNT", "CALL", "EVENT", "REASON", "DEVICE"]),
+        Anchor::Start(DIGITS),
+    ],
     detect: |cursor| match cursor.next_text() {
         text if header(text).is_some() || oom_kill(text).is_some() => 91,
         text if is_request(text) && cursor.ahead(1).is_some_and(|line| is_request(line.text)) => 70,
@@ -161,32 +179,32 @@ impl Reading {
 
 fn read(cursor: &mut Cursor<'_>, b: &mut Builder) -> Result<(), ImportError> {
     let mut table: Option<(&'static Tool, Vec<&str>, Reading)> = None;
+    let mut stamped = b.context().moment;
     while let Some(line) = cursor.peek() {
         if let (None, true, Some(tool)) = (&table, is_request(line.text), TOOLS.first()) {
-            table = Some((tool, BIOSNOOP.to_vec(), begin(BIOSNOOP, b)));
+            table = Some((tool, BIOSNOOP.to_vec(), begin(BIOSNOOP, stamped, b)));
         }
         if let Some((tool, columns)) = header(line.text) {
             // The header of the next second, or of another tool.
             let state = match table.take() {
                 Some((before, _, mut state)) if std::ptr::eq(before, tool) => {
-                    state.at =
-                        state.at.max(state.origin).saturating_add(if b.moment.is_some() { 0 } else { SECOND_NS });
+                    state.at = state.at.max(state.origin).saturating_add(if stamped.is_some() { 0 } else { SECOND_NS });
                     state
                 }
                 Some((_, _, mut state)) => {
                     state.latency.flush(b);
-                    begin(&columns, b)
+                    begin(&columns, stamped, b)
                 }
-                None => begin(&columns, b),
+                None => begin(&columns, stamped, b),
             };
             table = Some((tool, columns, state));
         } else if let Some(told) = oom_kill(line.text) {
             let when = line.text.split_whitespace().next().and_then(clock).map(|ns| When::new(Zero::Day, ns));
-            let when = when.or(b.moment).unwrap_or(When::new(Zero::Start, 0));
+            let when = when.or(stamped).unwrap_or(When::new(Zero::Start, 0));
             let track = b.shared_track("bcc-table-oom", when.zero);
             b.event((track, when.ns), EventKind::report(told));
         } else if let (Some(moment), Some((_, _, state))) = (stamp(line.text), &mut table) {
-            b.moment = Some(moment);
+            stamped = Some(moment);
             state.at = state.at.max(moment.ns);
         } else if !(line.is_blank()
             || line.text.starts_with("Tracing")
@@ -211,9 +229,9 @@ fn read(cursor: &mut Cursor<'_>, b: &mut Builder) -> Result<(), ImportError> {
     Ok(())
 }
 
-fn begin(columns: &[&str], b: &mut Builder) -> Reading {
+fn begin(columns: &[&str], stamped: Option<When>, b: &mut Builder) -> Reading {
     let clocked = columns.contains(&"TIME");
-    let moment = b.moment.unwrap_or(When::new(if clocked { Zero::Day } else { Zero::Start }, 0));
+    let moment = stamped.unwrap_or(When::new(if clocked { Zero::Day } else { Zero::Start }, 0));
     let track = b.track("bcc-table", moment.zero);
     let origin = moment.ns;
     Reading { track, origin, at: origin, begun: HashSet::new(), latency: PerSecond::new(track) }

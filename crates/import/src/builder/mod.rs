@@ -1,6 +1,7 @@
 //! Collects rows, calls, latencies and events of all importers. Each item is on a track, which has its own zero of
 //! time; `finish` merges the tracks into one recording.
 
+mod context;
 mod finish;
 mod limits;
 mod outcome;
@@ -10,6 +11,7 @@ mod understood;
 
 use std::collections::{BTreeMap, HashMap};
 
+pub use context::Context;
 use limits::{Limits, Remarks};
 pub use understood::Ignored;
 
@@ -146,16 +148,9 @@ pub struct Builder {
     untimed: HashMap<(&'static str, String), i64>,
     pub machine: Machine,
     pub setup: Setup,
-    /// The time of the last stamp line in this file.
-    pub moment: Option<When>,
-    /// The last line was `...`: the next table continues the one before, after a hole.
-    pub elided: bool,
-    /// The command at the last prompt in this file, such as `vmstat 5`.
-    pub command: Option<String>,
-    /// The day from a header in this file (sar, iostat), days since 1970.
-    pub date: Option<i64>,
+    context: Context,
     /// Zero of the rows' own clock and its distance from the track's time, for formats of which rows were read.
-    pub clocks: HashMap<&'static str, (Zero, i64)>,
+    clocks: HashMap<&'static str, (Zero, i64)>,
     /// Track and last time of each format's last table in this file, so that a table can continue after a break.
     resume: HashMap<&'static str, (Track, i64)>,
 }
@@ -164,10 +159,7 @@ impl Builder {
     /// Begins a file. Forgets the times, prompts and tables of the file before.
     pub fn begin_file(&mut self, name: &str) {
         name.clone_into(&mut self.file);
-        self.moment = None;
-        self.elided = false;
-        self.command = None;
-        self.date = None;
+        self.context = Context::default();
         self.problems_in_file = 0;
         self.resume.clear();
         self.clocks.clear();
@@ -186,6 +178,30 @@ impl Builder {
         let what = format!("{format} in {}", self.file);
         self.tracks.push(TrackInfo { zero, what });
         Track(u32::try_from(self.tracks.len() - 1).unwrap_or(u32::MAX))
+    }
+
+    /// What the lines above the current section say about it.
+    #[must_use]
+    pub fn context(&self) -> &Context {
+        &self.context
+    }
+
+    /// For the reading loop. It restores the context after each importer.
+    pub fn context_mut(&mut self) -> &mut Context {
+        &mut self.context
+    }
+
+    /// Zero of the own clock of a format's rows, and its distance from the track's time.
+    #[must_use]
+    pub fn clock_of(&self, format: &'static str) -> Option<(Zero, i64)> {
+        self.clocks.get(format).copied()
+    }
+
+    pub fn set_clock(&mut self, format: &'static str, clock: Option<(Zero, i64)>) {
+        match clock {
+            Some(clock) => self.clocks.insert(format, clock),
+            None => self.clocks.remove(format),
+        };
     }
 
     /// The zero of a track's times.
@@ -223,7 +239,7 @@ impl Builder {
 
     /// As `snapshot`, for formats with several named tables at one moment.
     pub fn snapshot_of(&mut self, format: &'static str, name: &str) -> (Track, i64) {
-        if let Some(moment) = self.moment {
+        if let Some(moment) = self.context.moment {
             return (self.shared_track(format, moment.zero), moment.ns);
         }
         let ordinal = self.untimed.entry((format, name.to_owned())).or_insert(-1);
@@ -239,7 +255,12 @@ impl Builder {
 
     /// Track and time of the start of a log that counts from its own start.
     pub fn origin(&mut self, format: &'static str) -> (Track, i64) {
-        let moment = self.moment.unwrap_or(When::new(Zero::Start, 0));
+        self.origin_at(format, self.context.moment)
+    }
+
+    /// As `origin`, if the log itself states the time of its start.
+    pub fn origin_at(&mut self, format: &'static str, moment: Option<When>) -> (Track, i64) {
+        let moment = moment.unwrap_or(When::new(Zero::Start, 0));
         (self.track(format, moment.zero), moment.ns)
     }
 

@@ -8,6 +8,7 @@ use std::collections::HashMap;
 
 use super::tree::{DEEP_CALLS, Stack};
 use super::{Task, push_call};
+use crate::anchors::Anchor;
 use crate::builder::{Builder, Track};
 use crate::error::ImportError;
 use crate::number::{leading, nanos, number};
@@ -19,6 +20,7 @@ pub const IMPORTER: Importer = Importer {
     name: "function-graph",
     sentence: "ftrace function_graph traces, also through trace-cmd report.",
     kind: FormatKind::Judged,
+    anchors: &[Anchor::Table(&["function_graph"]), Anchor::Common(&["|"])],
     detect: |cursor| match cursor.next_text() {
         text if text.starts_with("# tracer: function_graph") => 100,
         text if text.contains('|') && parse(text).is_some() => 80,

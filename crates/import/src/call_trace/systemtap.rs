@@ -6,6 +6,7 @@ use std::collections::HashMap;
 
 use super::tree::{DEEP_CALLS, Stack};
 use super::{Task, push_call};
+use crate::anchors::{Anchor, DIGITS};
 use crate::builder::{Builder, Track};
 use crate::error::ImportError;
 use crate::number::{leading, nanos, number};
@@ -16,6 +17,7 @@ pub const IMPORTER: Importer = Importer {
     name: "systemtap",
     sentence: "SystemTap call traces (thread_indent), with or without `(took N us)`.",
     kind: FormatKind::Judged,
+    anchors: &[Anchor::Start(DIGITS), Anchor::Line(&["atency"])],
     detect: |cursor| match parse(cursor.next_text()) {
         Some(_) => 90,
         None if heading(cursor.next_text()) && cursor.ahead(1).is_some_and(|line| parse(line.text).is_some()) => 90,

@@ -12,11 +12,31 @@ use super::error::ImportError;
 use super::text::Cursor;
 use super::when::Zero;
 use super::{FormatKind, Importer};
+use crate::anchors::Anchor;
 
 pub const IMPORTER: Importer = Importer {
     name: "trace-events",
     sentence: "perf script, trace-cmd report and ftrace text of vmscan, writeback, block, lock and syscall events.",
     kind: FormatKind::Judged,
+    anchors: &[
+        Anchor::Table(&["# tracer: nop"]),
+        Anchor::Table(&[
+            "vmscan:",
+            "writeback:",
+            "block:",
+            "sched:",
+            "syscalls:",
+            "jbd2:",
+            "kmem:",
+            "compaction:",
+            "filemap:",
+            "raw_syscalls:",
+            "workqueue:",
+            "sched_switch",
+            "block_rq",
+        ]),
+        Anchor::Common(&[" [0", " [1", " [2", " [3"]),
+    ],
     detect: |cursor| match cursor.next_text() {
         text if text.starts_with("# tracer: nop") => 90,
         text if line::parse(text).is_some_and(|event| pair::is_known(event.name)) => 85,

@@ -2,6 +2,7 @@
 
 use std::collections::HashSet;
 
+use crate::anchors::Anchor;
 use crate::builder::{Builder, Cell};
 use crate::error::ImportError;
 use crate::number::count;
@@ -15,6 +16,7 @@ pub const IMPORTER: Importer = Importer {
     name: "buddyinfo",
     sentence: "/proc/buddyinfo.",
     kind: FormatKind::Unjudged,
+    anchors: &[Anchor::Table(&[", zone"])],
     detect: |cursor| if zone(cursor.next_text()).is_some() { 92 } else { 0 },
     read,
 };

@@ -2,6 +2,7 @@
 //! all its values (`memory.events:high 423774`, `memory.events: low 0 high 0 ...`,
 //! `memory.max: 1947172864   memory.high: ...`), and lines of cpu.stat, whose keys are unique.
 
+use crate::anchors::Anchor;
 use crate::builder::{Builder, Cell};
 use crate::error::ImportError;
 use crate::number::{count, rounded};
@@ -14,6 +15,26 @@ pub const IMPORTER: Importer = Importer {
     name: "cgroup-files",
     sentence: "Files of a cgroup with their names on the line, also several per line, and cpu.stat; v1 and v2.",
     kind: FormatKind::Group,
+    anchors: &[
+        Anchor::Table(&[
+            "memory.",
+            "cpu.stat",
+            "cpu.max",
+            "cpu.weight",
+            "cpu.cfs_",
+            "cpuset.cpus",
+            "io.stat",
+            "io.max",
+            "io.weight",
+            "pids.max",
+            "pids.current",
+            "usage_usec",
+            "nr_periods",
+            "nr_throttled",
+            "throttled_",
+        ]),
+        Anchor::Line(&["user_usec", "system_usec", "nr_bursts", "burst_usec", "core_sched"]),
+    ],
     detect: |cursor| match cursor.next_text() {
         text if !text.contains("rbytes=") && pairs(text, "").is_some_and(|pairs| !pairs.is_empty()) => 86,
         _ => 0,
@@ -141,8 +162,11 @@ fn cell((file, key, value): Pair<'_>) -> Option<(String, Cell)> {
 
 fn read(cursor: &mut Cursor<'_>, b: &mut Builder) -> Result<(), ImportError> {
     let place = b.snapshot("cgroup-files");
-    let path =
-        b.command.as_deref().and_then(|command| command.split_whitespace().find(|word| word.contains("/cgroup/")));
+    let path = b
+        .context()
+        .command
+        .as_deref()
+        .and_then(|command| command.split_whitespace().find(|word| word.contains("/cgroup/")));
     let name =
         path.map_or_else(String::new, |path| path.rsplit_once('/').map_or(path, |(folder, _)| folder).to_owned());
     let name = name.strip_prefix("/sys/fs/cgroup").unwrap_or(&name).to_owned();

@@ -3,6 +3,7 @@
 use std::collections::HashSet;
 
 use super::without_path;
+use crate::anchors::Anchor;
 use crate::builder::{Builder, Cell};
 use crate::error::ImportError;
 use crate::number::count;
@@ -15,6 +16,40 @@ pub const VMSTAT_FILE: Importer = Importer {
     name: "proc-vmstat",
     sentence: "/proc/vmstat from 2.6 on, complete or in parts.",
     kind: FormatKind::Unjudged,
+    anchors: &[Anchor::Table(&[
+        "nr_",
+        "numa_",
+        "allocstall",
+        "kswapd_",
+        "thp_",
+        "compact_",
+        "workingset_",
+        "zone_reclaim_",
+        "pgpg",
+        "pgalloc",
+        "pgfree",
+        "pgactivate",
+        "pgdeactivate",
+        "pgfault",
+        "pgmajfault",
+        "pgrefill",
+        "pgsteal",
+        "pgscan",
+        "pginodesteal",
+        "pgrotated",
+        "pgmigrate",
+        "pgreuse",
+        "pglazyfree",
+        "pgskip",
+        "pgdemote",
+        "pgpromote",
+        "pswp",
+        "pageoutrun",
+        "drop_pagecache",
+        "drop_slab",
+        "slabs_scanned",
+        "unevictable_pgs",
+    ])],
     detect: |cursor| if parse(cursor.next_text()).is_some_and(|(_, name, _)| is_vmstat(name)) { 70 } else { 0 },
     read: |cursor, b| read(cursor, b, File::Vmstat),
 };
@@ -23,6 +58,21 @@ pub const CGROUP: Importer = Importer {
     name: "cgroup",
     sentence: "A cgroup's memory.stat, memory.events and limits, v1 and v2.",
     kind: FormatKind::Group,
+    anchors: &[
+        Anchor::Table(&[
+            "/memory.",
+            "inactive_anon",
+            "active_anon",
+            "inactive_file",
+            "active_file",
+            "hierarchical_memory_limit",
+            "total_",
+        ]),
+        Anchor::Common(&[
+            "anon ", "anon\t", "anon=", "anon:", "cache ", "cache\t", "cache=", "cache:", "low ", "low\t", "low=",
+            "low:",
+        ]),
+    ],
     detect: |cursor| match parse(cursor.next_text()) {
         Some((path, _, _)) if path.contains("/memory.") => 90,
         Some((_, name, _)) if begins_stat(cursor, name) || begins_events(cursor, name) => 80,
@@ -99,7 +149,7 @@ fn cgroup_of(path: &str) -> String {
 
 fn read(cursor: &mut Cursor<'_>, b: &mut Builder, file: File) -> Result<(), ImportError> {
     let place = b.snapshot(if file == File::Vmstat { "proc-vmstat" } else { "cgroup" });
-    let mut path: String = b.command.as_deref().and_then(path_of_command).unwrap_or_default();
+    let mut path: String = b.context().command.as_deref().and_then(path_of_command).unwrap_or_default();
     let mut cells: Vec<(String, Cell)> = Vec::new();
     let mut names: HashSet<String> = HashSet::new();
     let flush = |b: &mut Builder, path: &str, cells: &mut Vec<(String, Cell)>| {

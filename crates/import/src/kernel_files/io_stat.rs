@@ -4,6 +4,7 @@
 use std::collections::HashSet;
 
 use super::without_path;
+use crate::anchors::Anchor;
 use crate::builder::{Builder, Cell};
 use crate::error::ImportError;
 use crate::number::count;
@@ -16,6 +17,7 @@ pub const IMPORTER: Importer = Importer {
     name: "io-stat",
     sentence: "A cgroup's io.stat: bytes and requests by device, and delays by blk-iocost and blk-iolatency.",
     kind: FormatKind::Unjudged,
+    anchors: &[Anchor::Table(&["rbytes="])],
     detect: |cursor| if line(cursor.next_text()).is_some() { 92 } else { 0 },
     read,
 };
@@ -57,7 +59,7 @@ struct Line<'a> {
 
 fn read(cursor: &mut Cursor<'_>, b: &mut Builder) -> Result<(), ImportError> {
     let place = b.snapshot("io-stat");
-    let command = b.command.clone().unwrap_or_default();
+    let command = b.context().command.clone().unwrap_or_default();
     let mut group = command.split_whitespace().find(|word| word.ends_with("/io.stat")).unwrap_or_default().to_owned();
     let mut sums: Vec<(Column, i64)> = Vec::new();
     let mut devices: HashSet<&str> = HashSet::new();

@@ -1,6 +1,7 @@
 //! Reads /proc/meminfo of 2.4 to 6.x, complete or in parts, and the file of a node (`Node 0 MemFree: ...`).
 
 use super::without_path;
+use crate::anchors::Anchor;
 use crate::builder::{Builder, Cell};
 use crate::error::ImportError;
 use crate::number::count;
@@ -13,6 +14,38 @@ pub const IMPORTER: Importer = Importer {
     name: "meminfo",
     sentence: "/proc/meminfo from 2.4 on, complete or in parts, and /sys/devices/system/node/node*/meminfo.",
     kind: FormatKind::Judged,
+    anchors: &[
+        Anchor::Table(&[" kB", "MemTotal", "MemFree"]),
+        Anchor::Line(&[
+            "MemAvailable:",
+            "MemUsed:",
+            "Buffers:",
+            "Cached:",
+            "SwapCached:",
+            "Active:",
+            "Inactive:",
+            "SwapTotal:",
+            "SwapFree:",
+            "Dirty:",
+            "Writeback:",
+            "AnonPages:",
+            "Mapped:",
+            "Slab:",
+            "SReclaimable:",
+            "SUnreclaim:",
+            "LowTotal:",
+            "LowFree:",
+            "HighTotal:",
+            "HighFree:",
+            "Committed_AS:",
+            "Shmem:",
+            "KReclaimable:",
+            "Active(file):",
+            "Inactive(file):",
+            "PageTables:",
+        ]),
+        Anchor::Common(&["total:"]),
+    ],
     detect: |cursor| {
         let known = parse(cursor.next_text()).is_some_and(|(_, name, value)| {
             // Any known line with a unit, and lines of `KNOWN`, which other importers would claim.

@@ -3,6 +3,7 @@
 mod buddyinfo;
 mod cgroup_files;
 mod flat;
+mod io_max;
 mod io_stat;
 mod meminfo;
 mod pressure;
@@ -13,6 +14,7 @@ pub use buddyinfo::IMPORTER as BUDDYINFO;
 use cgroup_files::without_remark;
 pub use cgroup_files::{IMPORTER as CGROUP_FILES, cgroup_file};
 pub use flat::{CGROUP, VMSTAT_FILE};
+pub use io_max::IMPORTER as IO_MAX;
 pub use io_stat::IMPORTER as IO_STAT;
 pub use meminfo::IMPORTER as MEMINFO;
 pub use pressure::IMPORTER as PRESSURE;

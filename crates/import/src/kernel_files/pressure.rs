@@ -2,6 +2,7 @@
 //! `cat /proc/pressure/*`.
 
 use super::without_path;
+use crate::anchors::Anchor;
 use crate::builder::{Builder, Cell};
 use crate::error::ImportError;
 use crate::number::{number, rounded};
@@ -14,6 +15,10 @@ pub const IMPORTER: Importer = Importer {
     name: "pressure",
     sentence: "/proc/pressure/cpu, io, memory and a cgroup's *.pressure.",
     kind: FormatKind::Judged,
+    anchors: &[
+        Anchor::Table(&["some avg10=", "full avg10=", "pressure/", ".pressure"]),
+        Anchor::Below(&["some avg10=", "full avg10="]),
+    ],
     detect: |cursor| {
         let next = cursor.ahead(1).is_some_and(|line| is_pressure(line.text));
         if is_pressure(cursor.next_text()) || (label(cursor.next_text()).is_some() && next) { 92 } else { 0 }
@@ -43,7 +48,7 @@ fn label(text: &str) -> Option<&'static str> {
 
 fn read(cursor: &mut Cursor<'_>, b: &mut Builder) -> Result<(), ImportError> {
     let place = b.snapshot("pressure");
-    let from_command: Vec<&'static str> = match b.command.as_deref() {
+    let from_command: Vec<&'static str> = match b.context().command.as_deref() {
         Some(command) => command.split_whitespace().filter_map(resource).collect(),
         None => Vec::new(),
     };

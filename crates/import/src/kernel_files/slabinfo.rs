@@ -1,5 +1,6 @@
 //! Reads /proc/slabinfo 1.1 (2.4), 2.0 and 2.1 (2.6 to 6.x).
 
+use crate::anchors::Anchor;
 use crate::builder::{Builder, Cell};
 use crate::error::ImportError;
 use crate::number::count;
@@ -12,6 +13,7 @@ pub const IMPORTER: Importer = Importer {
     name: "slabinfo",
     sentence: "/proc/slabinfo of 2.4 (1.1) to 6.x (2.1).",
     kind: FormatKind::Unjudged,
+    anchors: &[Anchor::Table(&["slabinfo - version", "# name  ", ": tunables "])],
     detect: |cursor| match cursor.next_text() {
         text if text.starts_with("slabinfo - version") || text.starts_with("# name  ") => 95,
         text if text.contains(": tunables ") && text.contains(": slabdata ") => 90,

@@ -2,6 +2,7 @@
 
 use std::collections::HashSet;
 
+use crate::anchors::Anchor;
 use crate::builder::{Builder, Cell};
 use crate::error::ImportError;
 use crate::number::count;
@@ -13,6 +14,7 @@ pub const ZONEINFO: Importer = Importer {
     name: "zoneinfo",
     sentence: "/proc/zoneinfo of 2.6 to 6.x, complete or only some zones and lines.",
     kind: FormatKind::Unjudged,
+    anchors: &[Anchor::Table(&[", zone"])],
     detect: |cursor| if zone(cursor.next_text()).is_some() && !cursor.next_text().contains("order") { 90 } else { 0 },
     read,
 };

@@ -19,6 +19,7 @@ use super::error::ImportError;
 use super::text::{Cursor, Line};
 use super::when::{When, Zero};
 use super::{FormatKind, Importer, best};
+use crate::anchors::Anchor;
 use flatwater_recording::{EventKind, ReportedBy};
 use report::Report;
 
@@ -26,6 +27,30 @@ pub const IMPORTER: Importer = Importer {
     name: "kernel-log",
     sentence: "Kernel logs (dmesg, syslog, journald): hung tasks, lockups, SysRq-w and -t, locks, allocation failures, OOM.",
     kind: FormatKind::KernelLog,
+    anchors: &[
+        Anchor::Table(words::OF_REPORTS),
+        Anchor::LineOf(device_words),
+        Anchor::Line(&[
+            "pages of RAM",
+            "free pages",
+            "reserved pages",
+            "slab pages",
+            "pages shared",
+            "pages swap cached",
+            "pages of HIGHMEM",
+            "hot:",
+            "cold:",
+            "hi:",
+            "Free pages: ",
+            "Swap cache",
+            "kB",
+            "KB",
+            ": empty",
+            "all_unreclaimable?",
+        ]),
+        Anchor::Start("[<kJFMASOND0123456789"),
+        Anchor::Common(&["kernel: "]),
+    ],
     detect: |cursor| {
         let line = prefix::split(cursor.next_text());
         match () {
@@ -43,6 +68,13 @@ pub const TASK_STACK: Importer = Importer {
     name: "task-stack",
     sentence: "Stacks of tasks: /proc/PID/stack, crash's bt, drgn, SysRq-w without its prefix, bare frames.",
     kind: FormatKind::Judged,
+    anchors: &[
+        Anchor::Table(words::OF_REPORTS),
+        Anchor::Line(&["Trace; ", "sibling", "father", " TASK: ", "[<", ">{"]),
+        Anchor::OneWord,
+        Anchor::Start("[<{#(?=fN"),
+        Anchor::Common(&[" at ", " from ", "(", "+"]),
+    ],
     detect: |cursor| {
         let text = cursor.next_text();
         match () {
@@ -56,14 +88,9 @@ pub const TASK_STACK: Importer = Importer {
     read,
 };
 
-/// Words of kernel reports: each line of a report contains at least one of them.
-pub fn words() -> impl Iterator<Item = &'static str> {
-    words::of_reports()
-}
-
 /// Words of messages that are complete in one line: devices in trouble.
-pub fn line_words() -> impl Iterator<Item = &'static str> {
-    flatwater_recording::event::device_words()
+fn device_words() -> Vec<&'static str> {
+    flatwater_recording::event::device_words().collect()
 }
 
 /// The process in a command that names a file below /proc/PID.
@@ -110,7 +137,7 @@ struct Reader {
 }
 
 fn read(cursor: &mut Cursor<'_>, b: &mut Builder) -> Result<(), ImportError> {
-    let start = b.moment.unwrap_or(When::new(Zero::Start, 0));
+    let start = b.context().moment.unwrap_or(When::new(Zero::Start, 0));
     let mut reader = Reader {
         zero: start.zero,
         track: None,
@@ -336,6 +363,6 @@ fn below_run<'a>(cursor: &Cursor<'a>) -> Option<(usize, &'a str, u32, u64)> {
 
 /// A new stack report. Its task is known only if the last command named a file of /proc/PID.
 fn stack_of(b: &Builder) -> Report {
-    let pid = b.command.as_deref().and_then(task::pid_of_path);
+    let pid = b.context().command.as_deref().and_then(task::pid_of_path);
     Report::of_stack(if pid.is_some() { ReportedBy::ProcStack } else { ReportedBy::BareFrames }, pid)
 }

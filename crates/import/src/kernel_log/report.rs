@@ -165,6 +165,17 @@ fn of_memory(message: &str) -> Option<Report> {
     None
 }
 
+/// Whether cron ran a command that drops the page cache (`CRON[12]: (root) CMD (echo 3 > /proc/sys/vm/drop_caches)`),
+/// or the line is such a line of a crontab.
+fn is_scheduled_drop(message: &str) -> bool {
+    let command = message.contains("drop_caches") && ["echo ", "sysctl ", "tee "].iter().any(|c| message.contains(c));
+    let time = |word: &str| word.bytes().all(|c| c.is_ascii_digit() || b"*/,-".contains(&c));
+    let fields = message.split_whitespace().take_while(|word| time(word)).count();
+    let nicknames = ["@hourly", "@daily", "@weekly", "@midnight"];
+    let scheduled = fields == 5 || nicknames.iter().any(|name| message.trim_start().starts_with(name));
+    command && (message.contains(" CMD (") || scheduled)
+}
+
 /// The event of a line that is an event by itself.
 #[must_use]
 pub fn single(message: &str) -> Option<String> {
@@ -178,6 +189,8 @@ pub fn single(message: &str) -> Option<String> {
         || message.contains("oom-kill:constraint=")
         || message.starts_with("Task in ") && message.contains("killed as a result of limit of")
         || message.contains("ossible memory allocation deadlock")
+        || message.contains("): drop_caches: ")
+        || is_scheduled_drop(message)
         || super::device::is_trouble(message);
     told.then(|| message.trim().to_owned()).or_else(|| slab_failure(message))
 }

@@ -6,7 +6,7 @@ use aho_corasick::{AhoCorasick, AhoCorasickKind};
 use flatwater_recording::event::{device_words, holds_device_trouble};
 
 /// Every line that `report`, `task`, `frame` or `memory` reads contains one of these, except messages about devices.
-const WORDS: &[&str] = &[
+pub const OF_REPORTS: &[&str] = &[
     // Reports, and events of one line.
     "INFO: ",
     "BUG: ",
@@ -87,17 +87,13 @@ const WORDS: &[&str] = &[
     "pagecache pages",
     "pages RAM",
     "Memory cgroup",
+    "drop_caches",
 ];
 
 /// A DFA, since every line of a kernel log is searched.
 static KNOWN: LazyLock<Option<AhoCorasick>> = LazyLock::new(|| {
-    AhoCorasick::builder().kind(Some(AhoCorasickKind::DFA)).build(of_reports().chain(device_words())).ok()
+    AhoCorasick::builder().kind(Some(AhoCorasickKind::DFA)).build(OF_REPORTS.iter().copied().chain(device_words())).ok()
 });
-
-/// The words of reports, tasks and memory: each of their lines contains at least one.
-pub fn of_reports() -> impl Iterator<Item = &'static str> {
-    WORDS.iter().copied()
-}
 
 /// Whether a message can be relevant.
 #[must_use]
@@ -106,7 +102,7 @@ pub fn can_tell(message: &str) -> bool {
         known.find_overlapping_iter(message).any(|found| {
             // The patterns after those of reports are words of devices. Each is only part of what identifies trouble:
             // the kernel announces every new USB device with one.
-            let device = found.pattern().as_usize().checked_sub(WORDS.len());
+            let device = found.pattern().as_usize().checked_sub(OF_REPORTS.len());
             device.is_none_or(|number| holds_device_trouble(number, message))
         })
     })

@@ -3,6 +3,7 @@
 //! Each class counts as its upper bound, so that percentiles are never better than the measured ones.
 
 use super::Counting;
+use crate::anchors::Anchor;
 use crate::builder::{Builder, Track};
 use crate::call_trace::op_of;
 use crate::error::ImportError;
@@ -18,6 +19,11 @@ pub const IMPORTER: Importer = Importer {
     name: "bpf-histogram",
     sentence: "Latency histograms of biolatency and other bcc tools, and of bpftrace maps.",
     kind: FormatKind::Judged,
+    anchors: &[
+        Anchor::Table(&["nsecs", "usecs", "msecs", "Tracing ", "DURATION"]),
+        Anchor::Start("@"),
+        Anchor::Common(&["count", "distribution", " = ", "disk", "flags", "operation", "I/O"]),
+    ],
     detect: |cursor| match cursor.next_text() {
         text if bcc_header(text).is_some() => 95,
         text if text.starts_with("Tracing block device I/O") => 80,
@@ -108,7 +114,7 @@ fn slow_calls(b: &mut Builder, place: (Track, i64), function: &str, cause: Optio
 /// causes knows the function, each slow call has that cause.
 fn read_ftrace(cursor: &mut Cursor<'_>, b: &mut Builder) {
     cursor.take();
-    let command = b.command.clone().unwrap_or_default();
+    let command = b.context().command.clone().unwrap_or_default();
     let mut words = command.split_whitespace().skip_while(|word| !matches!(*word, "-T" | "--trace-funcs"));
     let function = words.nth(1).unwrap_or("a function").to_owned();
     let cause = cause_of(&function);

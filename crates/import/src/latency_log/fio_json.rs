@@ -4,6 +4,7 @@
 use serde_json::Value;
 
 use super::Counting;
+use crate::anchors::Anchor;
 use crate::builder::{Builder, Track};
 use crate::error::ImportError;
 use crate::json;
@@ -17,6 +18,7 @@ pub const IMPORTER: Importer = Importer {
     name: "fio-json",
     sentence: "fio --output-format=json or json+, fio 2 and 3.",
     kind: FormatKind::Judged,
+    anchors: &[Anchor::Start("{")],
     detect: |cursor| json::detect(cursor, "\"fio version\""),
     read,
 };
@@ -35,7 +37,7 @@ fn read(cursor: &mut Cursor<'_>, b: &mut Builder) -> Result<(), ImportError> {
             let ran_ms = run_ms(side).max(0);
             let place =
                 ended_ms.map(|end| When::new(Zero::Epoch, end.saturating_sub(ran_ms).saturating_mul(1_000_000)));
-            let place = place.or(b.moment).unwrap_or(When::new(Zero::Start, 0));
+            let place = place.or(b.context().moment).unwrap_or(When::new(Zero::Start, 0));
             let track = b.track("fio-json", place.zero);
             side_of(b, (track, place.ns), side, ran_ms, op, name);
         }

@@ -4,6 +4,7 @@
 //! fio 3 prints ns and at least five columns, fio 2 prints us and four columns.
 
 use super::PerSecond;
+use crate::anchors::{Anchor, DIGITS};
 use crate::builder::Builder;
 use crate::error::ImportError;
 use crate::number::count;
@@ -16,6 +17,7 @@ pub const IMPORTER: Importer = Importer {
     name: "fio-log",
     sentence: "fio latency logs (write_lat_log), fio 2 and 3.",
     kind: FormatKind::Judged,
+    anchors: &[Anchor::Start(DIGITS)],
     detect: |cursor| {
         let rows = (0..3).map_while(|ahead| cursor.ahead(ahead)).filter(|line| !line.is_blank());
         let all = rows.clone().all(|line| parse(&line).is_ok());
@@ -61,7 +63,8 @@ fn read(cursor: &mut Cursor<'_>, b: &mut Builder) -> Result<(), ImportError> {
     let first = cursor.peek().and_then(|line| parse(&line).ok());
     let epochal =
         first.is_some_and(|entry| epoch(&entry.at_ms.to_string()).is_some() && entry.at_ms > 1_000_000_000_000);
-    let origin = if epochal { When::new(Zero::Epoch, 0) } else { b.moment.unwrap_or(When::new(Zero::Start, 0)) };
+    let origin =
+        if epochal { When::new(Zero::Epoch, 0) } else { b.context().moment.unwrap_or(When::new(Zero::Start, 0)) };
     let mut seconds = PerSecond::new(b.track("fio-log", origin.zero));
     let mut micro = false;
     while let Some(line) = cursor.peek() {

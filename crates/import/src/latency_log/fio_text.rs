@@ -1,6 +1,7 @@
 //! Reads fio's normal output, versions 2 and 3: percentiles of the latencies of each direction and of fsyncs.
 
 use super::Counting;
+use crate::anchors::Anchor;
 use crate::builder::{Builder, Track};
 use crate::error::ImportError;
 use crate::number::{leading, nanos, number, size};
@@ -13,6 +14,7 @@ pub const IMPORTER: Importer = Importer {
     name: "fio-text",
     sentence: "fio's normal output, fio 2 and 3.",
     kind: FormatKind::Judged,
+    anchors: &[Anchor::Table(&[": (g", "fio-", "ioengine="]), Anchor::Line(&["iops=", "IOPS=", "fsync/fdatasync"])],
     detect: |cursor| match cursor.next_text() {
         text if job(text).is_some() || direction(text).is_some() => 92,
         text if text.starts_with("fio-") || text.contains("rw=") && text.contains("ioengine=") => 90,
@@ -148,7 +150,7 @@ impl Side {
 
 fn read(cursor: &mut Cursor<'_>, b: &mut Builder) -> Result<(), ImportError> {
     let mut name = "fio".to_owned();
-    let mut ended = b.moment.unwrap_or(When::new(Zero::Start, 0));
+    let mut ended = b.context().moment.unwrap_or(When::new(Zero::Start, 0));
     let (mut side, mut unit): (Option<Side>, Option<f64>) = (None, None);
     let flush = |side: &mut Option<Side>, ended: When, name: &str, b: &mut Builder| {
         if let Some(side) = side.take() {

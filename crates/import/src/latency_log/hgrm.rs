@@ -1,6 +1,7 @@
 //! Reads HdrHistogram's percentile table (`.hgrm`), as jHiccup, wrk2 and many load generators print it.
 
 use super::Counting;
+use crate::anchors::Anchor;
 use crate::builder::Builder;
 use crate::error::ImportError;
 use crate::number::{count, nanos, number};
@@ -12,6 +13,7 @@ pub const IMPORTER: Importer = Importer {
     name: "hgrm",
     sentence: "HdrHistogram percentile tables (.hgrm).",
     kind: FormatKind::Judged,
+    anchors: &[Anchor::Table(&["Percentile"])],
     detect: |cursor| if header(cursor.next_text()).is_some() { 98 } else { 0 },
     read,
 };

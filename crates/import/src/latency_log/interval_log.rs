@@ -7,6 +7,7 @@ use base64::alphabet;
 use base64::engine::{DecodePaddingMode, GeneralPurpose, GeneralPurposeConfig};
 use flate2::read::ZlibDecoder;
 
+use crate::anchors::Anchor;
 use crate::builder::{Builder, Track};
 use crate::error::ImportError;
 use crate::number::{nanos, number};
@@ -26,6 +27,7 @@ pub const IMPORTER: Importer = Importer {
     name: "hdr-interval-log",
     sentence: "HdrHistogram interval logs (jHiccup's .hlog), version 1.2 and later.",
     kind: FormatKind::Judged,
+    anchors: &[Anchor::Table(&["#[Histogram log format", "#[Logged with jHiccup", "StartTimestamp", ",HISTF"])],
     detect: |cursor| match cursor.next_text() {
         text if text.starts_with("#[Histogram log format") || text.starts_with("#[Logged with jHiccup") => 98,
         text if text.starts_with("\"StartTimestamp\"") => 98,

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::Counting;
+use crate::anchors::Anchor;
 use crate::builder::Builder;
 use crate::error::ImportError;
 use crate::number::{nanos, number};
@@ -14,6 +15,7 @@ pub const IMPORTER: Importer = Importer {
     name: "prometheus-histogram",
     sentence: "Histograms of seconds in Prometheus text, such as etcd's wal_fsync and backend_commit.",
     kind: FormatKind::Judged,
+    anchors: &[Anchor::Table(&["_seconds_bucket{"])],
     detect: |cursor| if bucket(cursor.next_text()).is_some() { 90 } else { 0 },
     read,
 };

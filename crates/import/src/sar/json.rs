@@ -7,6 +7,7 @@ use serde_json::Value;
 
 use super::columns::{Report, normal};
 use super::sample::{Interval, push};
+use crate::anchors::Anchor;
 use crate::builder::{Builder, Track};
 use crate::error::ImportError;
 use crate::json;
@@ -19,6 +20,7 @@ pub const IMPORTER: Importer = Importer {
     name: "sadf-json",
     sentence: "sadf -j of sysstat 10 to 12; iostat -o JSON, mpstat -o JSON.",
     kind: FormatKind::Judged,
+    anchors: &[Anchor::Start("{")],
     detect: |cursor| json::detect(cursor, "\"sysstat\""),
     read,
 };

@@ -19,6 +19,7 @@ use super::number::number;
 use super::text::{Cursor, Line, Token};
 use super::when::{DAY_NS, Zero, clock, date, half_day};
 use super::{FormatKind, Importer, is_of_another};
+use crate::anchors::Anchor;
 use columns::{Report, normal};
 use flatwater_recording::{Entity, EventKind};
 
@@ -26,6 +27,11 @@ pub const IMPORTER: Importer = Importer {
     name: "sar",
     sentence: "sar of sysstat 10 to 12 (-B -r -S -W -d -q -u -w -v), 12- and 24-hour clock.",
     kind: FormatKind::Judged,
+    anchors: &[
+        Anchor::Table(&["LINUX RESTART", "Linux "]),
+        Anchor::Line(&["Average", "Mittel", "Moyenne", "Media", "MAXIMUM"]),
+        Anchor::Start("0123456789ADMm"),
+    ],
     detect,
     read,
 };
@@ -61,12 +67,16 @@ pub fn is_banner(text: &str) -> bool {
     text.starts_with("Linux ") && text.contains('(') && text.split_whitespace().any(|word| date(word).is_some())
 }
 
-/// Reads kernel, host, CPUs and date from a banner.
+/// The day in a banner, days since 1970.
+pub fn banner_date(text: &str) -> Option<i64> {
+    text.split_whitespace().find_map(date)
+}
+
+/// Reads kernel, host and CPUs from a banner.
 pub fn banner(text: &str, b: &mut Builder) {
     let mut words = text.split_whitespace().skip(1);
     let kernel = words.next().map(str::to_owned);
     b.machine.kernel = b.machine.kernel.take().or(kernel);
-    b.date = text.split_whitespace().find_map(date).or(b.date);
     let mut bracketed = text.split('(').skip(1).filter_map(|rest| rest.split(')').next());
     let host = bracketed.next().map(str::to_owned);
     b.machine.hostname = b.machine.hostname.take().or(host);
@@ -160,6 +170,8 @@ fn average(text: &str) -> Option<Average> {
 /// State of the current output of sar.
 struct State {
     track: Track,
+    /// The day in the banner.
+    date: Option<i64>,
     /// Days since 1970, from the banner on; without a date the days since the first row.
     day: i64,
     report: Option<Report>,
@@ -179,12 +191,13 @@ struct State {
 }
 
 impl State {
-    fn new(b: &mut Builder) -> State {
-        let zero = if b.date.is_some() { Zero::Epoch } else { Zero::Day };
+    fn new(b: &mut Builder, date: Option<i64>) -> State {
+        let zero = if date.is_some() { Zero::Epoch } else { Zero::Day };
         let track = b.shared_track("sar", zero);
-        let day = b.date.unwrap_or(0);
+        let day = date.unwrap_or(0);
         State {
             track,
+            date,
             day,
             report: None,
             columns: Vec::new(),
@@ -217,6 +230,7 @@ impl State {
 
 fn read(cursor: &mut Cursor<'_>, b: &mut Builder) -> Result<(), ImportError> {
     let mut state: Option<State> = None;
+    let mut date = b.context().date;
     while let Some(line) = cursor.peek() {
         if let Some(lines) = cursor.lines_of_break() {
             if cursor.ahead(lines).is_none_or(|line| timed(&line).is_none()) {
@@ -232,6 +246,7 @@ fn read(cursor: &mut Cursor<'_>, b: &mut Builder) -> Result<(), ImportError> {
             cursor.take();
         } else if is_banner(line.text) {
             banner(line.text, b);
+            date = banner_date(line.text).or(date);
             state = None;
             cursor.take();
         } else if let Some((ns, tokens)) = timed(&line) {
@@ -242,7 +257,7 @@ fn read(cursor: &mut Cursor<'_>, b: &mut Builder) -> Result<(), ImportError> {
                 break;
             }
             cursor.take();
-            let state = state.get_or_insert_with(|| State::new(b));
+            let state = state.get_or_insert_with(|| State::new(b, date));
             read_timed(&line, ns, &tokens, state, b);
         } else if let Some(average) = average(line.text).filter(|_| !is_of_another(cursor, &IMPORTER)) {
             match (average, &mut state) {
@@ -270,7 +285,7 @@ fn read_timed(line: &Line<'_>, ns: i64, tokens: &[Token<'_>], state: &mut State,
     if let Some(report) = Report::of(&names(tokens)) {
         // Each report of a file begins again on the day that the banner names.
         if state.report != Some(report) {
-            state.day = b.date.unwrap_or(0);
+            state.day = state.date.unwrap_or(0);
             state.latest = i64::MIN;
             state.last.clear();
         }

@@ -8,6 +8,7 @@ use std::collections::HashSet;
 
 use super::interval::Intervals;
 use super::scaled;
+use crate::anchors::Anchor;
 use crate::builder::{Builder, Cell};
 use crate::error::ImportError;
 use crate::number::{leading, number, rounded};
@@ -22,6 +23,7 @@ pub const IMPORTER: Importer = Importer {
     name: "atop",
     sentence: "atop 1.x to 2.x and pcp atop: CPU, MEM, SWP, PAG, PSI, DSK, LVM and MDD lines.",
     kind: FormatKind::Judged,
+    anchors: &[Anchor::Table(&["ATOP"]), Anchor::Common(&["|"])],
     detect: |cursor| match cursor.next_text() {
         text if header(text).is_some() => 95,
         text if label(text).is_some() => 90,
@@ -101,8 +103,7 @@ fn read(cursor: &mut Cursor<'_>, b: &mut Builder) -> Result<(), ImportError> {
         let text = line.text;
         if let Some((when, elapsed)) = header(text) {
             if let (Some(when), false) = (when, stamped) {
-                b.moment = Some(when);
-                intervals = Intervals::new(b, "atop", elapsed.unwrap_or(10 * SECOND_NS));
+                intervals = Intervals::at(b, "atop", elapsed.unwrap_or(10 * SECOND_NS), Some(when));
             }
             stamped |= when.is_some();
             intervals.next(b, when, elapsed);

@@ -1,6 +1,7 @@
 //! Reads systemd-cgtop: memory of each control group. It prints no limits and no waits, so it cannot exclude a cause.
 
 use super::scaled;
+use crate::anchors::Anchor;
 use crate::builder::{Builder, Cell};
 use crate::error::ImportError;
 use crate::number::{number, rounded};
@@ -13,6 +14,7 @@ pub const IMPORTER: Importer = Importer {
     name: "systemd-cgtop",
     sentence: "systemd-cgtop: memory of each control group; its CPU and I/O rates are passed over.",
     kind: FormatKind::Unjudged,
+    anchors: &[Anchor::Table(&["Control Group", "CGroup"])],
     detect: |cursor| if is_header(cursor.next_text()) { 94 } else { 0 },
     read,
 };

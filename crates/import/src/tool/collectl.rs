@@ -3,6 +3,7 @@
 
 use super::interval::Intervals;
 use super::scaled;
+use crate::anchors::Anchor;
 use crate::builder::{Builder, Cell};
 use crate::error::ImportError;
 use crate::number::rounded;
@@ -17,6 +18,7 @@ pub const IMPORTER: Importer = Importer {
     name: "collectl",
     sentence: "collectl's brief lines (CPU, disks, memory), with and without times.",
     kind: FormatKind::Judged,
+    anchors: &[Anchor::Start("#"), Anchor::Table(&["<--"])],
     detect: |cursor| match cursor.next_text() {
         text if columns(text).is_some() => 92,
         text if is_groups(text) => 92,
@@ -40,7 +42,7 @@ fn columns(text: &str) -> Option<Vec<&str>> {
 fn read(cursor: &mut Cursor<'_>, b: &mut Builder) -> Result<(), ImportError> {
     let mut intervals = Intervals::new(b, "collectl", SECOND_NS);
     let mut names: Vec<&str> = Vec::new();
-    let mut timed = b.moment.is_some();
+    let mut timed = b.context().moment.is_some();
     while let Some(line) = cursor.peek() {
         if let Some(found) = columns(line.text) {
             names = found;

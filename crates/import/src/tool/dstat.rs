@@ -2,6 +2,7 @@
 
 use super::interval::Intervals;
 use super::scaled;
+use crate::anchors::Anchor;
 use crate::builder::{Builder, Cell};
 use crate::error::ImportError;
 use crate::number::rounded;
@@ -16,6 +17,7 @@ pub const IMPORTER: Importer = Importer {
     name: "dstat",
     sentence: "dstat, dool and pcp dstat: CPU, disks, requests, paging, memory, swap, load and processes.",
     kind: FormatKind::Judged,
+    anchors: &[Anchor::Table(&["usr sys idl", "----total"]), Anchor::Start("-")],
     detect: |cursor| {
         let below = cursor.ahead(1).is_some_and(|line| columns(line.text).is_some());
         if groups(cursor.next_text()).is_some() && below { 93 } else { 0 }

@@ -4,6 +4,7 @@
 
 use super::interval::Intervals;
 use super::scaled;
+use crate::anchors::Anchor;
 use crate::builder::{Builder, Cell};
 use crate::error::ImportError;
 use crate::number::{number, rounded};
@@ -18,6 +19,7 @@ pub const IMPORTER: Importer = Importer {
     name: "htop",
     sentence: "The head of htop: memory and swap in use, load averages.",
     kind: FormatKind::Judged,
+    anchors: &[Anchor::Line(&["Mem["]), Anchor::Start("CA0123456789")],
     detect: |cursor| match cursor.next_text() {
         text if meter(text, "Mem").is_some() => 92,
         text if is_cpu(text) => 86,

@@ -32,6 +32,12 @@ impl Intervals {
     /// Begins at the last time in the file, else at the start of the log. `step_ns` is the default length of an
     /// interval.
     pub fn new(b: &mut Builder, format: &'static str, step_ns: i64) -> Intervals {
+        let moment = b.context().moment;
+        Intervals::at(b, format, step_ns, moment)
+    }
+
+    /// As `new`, for a log whose first line states the time.
+    pub fn at(b: &mut Builder, format: &'static str, step_ns: i64, moment: Option<When>) -> Intervals {
         let begin = |track, zero, at, placed| Intervals {
             format,
             track,
@@ -44,13 +50,13 @@ impl Intervals {
         };
         // A stamp above several screens is the time of the first.
         let follows = |(track, last): &(Track, i64)| {
-            b.moment.is_none_or(|moment| b.zero_of(*track) == moment.zero && *last >= moment.ns)
+            moment.is_none_or(|moment| b.zero_of(*track) == moment.zero && *last >= moment.ns)
         };
         if let Some((track, last)) = b.resumed(format).filter(follows) {
-            let clock = b.clocks.get(format).copied();
+            let clock = b.clock_of(format);
             return Intervals { clock, ..begin(track, b.zero_of(track), last, true) };
         }
-        match b.moment {
+        match moment {
             Some(moment) => {
                 let track = b.shared_track(format, moment.zero);
                 begin(track, moment.zero, moment.ns.saturating_sub(step_ns), true)
@@ -121,10 +127,7 @@ impl Intervals {
     /// Lets the table continue here after a break.
     pub fn leave(self, b: &mut Builder) {
         b.leave(self.format, self.track, self.at);
-        match self.clock {
-            Some(clock) => b.clocks.insert(self.format, clock),
-            None => b.clocks.remove(self.format),
-        };
+        b.set_clock(self.format, self.clock);
     }
 }
 

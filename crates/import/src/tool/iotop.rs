@@ -2,6 +2,7 @@
 
 use super::interval::Intervals;
 use super::scaled;
+use crate::anchors::Anchor;
 use crate::builder::{Builder, Cell};
 use crate::error::ImportError;
 use crate::number::number;
@@ -15,6 +16,7 @@ pub const IMPORTER: Importer = Importer {
     name: "iotop",
     sentence: "iotop -b: reads, writes and percentage of I/O wait of each program.",
     kind: FormatKind::Judged,
+    anchors: &[Anchor::Table(&["DISK READ"])],
     detect: |cursor| match cursor.next_text() {
         text if is_total(text) || is_header(text) => 94,
         _ => 0,
@@ -35,7 +37,8 @@ fn is_header(text: &str) -> bool {
 
 fn read(cursor: &mut Cursor<'_>, b: &mut Builder) -> Result<(), ImportError> {
     let mut intervals = Intervals::new(b, "iotop", SECOND_NS);
-    let accumulated = b.command.as_deref().is_some_and(|command| command.split_whitespace().any(|word| word == "-a"));
+    let accumulated =
+        b.context().command.as_deref().is_some_and(|command| command.split_whitespace().any(|word| word == "-a"));
     if accumulated {
         b.note("iotop -a sums from its start: bytes and percentages of the last report cover the whole time");
     }

@@ -4,6 +4,7 @@
 use std::collections::HashMap;
 
 use super::interval::Intervals;
+use crate::anchors::Anchor;
 use crate::builder::{Builder, Cell};
 use crate::error::ImportError;
 use crate::number::{number, rounded};
@@ -18,6 +19,20 @@ pub const IMPORTER: Importer = Importer {
     name: "nmon",
     sentence: "nmon's files: CPU_ALL, MEM, VM, DISKBUSY, DISKREAD, DISKWRITE, DISKXFER, PROC.",
     kind: FormatKind::Judged,
+    anchors: &[
+        Anchor::Table(&[
+            "CPU_ALL,",
+            "ZZZZ,",
+            "AAA,",
+            "BBBP,",
+            "DISKBUSY,",
+            "DISKREAD,",
+            "DISKWRITE,",
+            "DISKXFER,",
+            "PROC,",
+        ]),
+        Anchor::Line(&["MEM,", "VM,"]),
+    ],
     detect: |cursor| if is_line(cursor.next_text()) { 90 } else { 0 },
     read,
 };
@@ -79,10 +94,8 @@ fn read(cursor: &mut Cursor<'_>, b: &mut Builder) -> Result<(), ImportError> {
         if kind == "ZZZZ" {
             let when = stamp(&fields);
             let step = when.zip(last).map(|(when, last)| when.ns.saturating_sub(last.ns));
-            if intervals.is_none() {
-                b.moment = when.or(b.moment);
-            }
-            intervals.get_or_insert_with(|| Intervals::new(b, "nmon", SECOND_NS)).next(b, when, step);
+            let moment = when.or(b.context().moment);
+            intervals.get_or_insert_with(|| Intervals::at(b, "nmon", SECOND_NS, moment)).next(b, when, step);
             last = when.or(last);
         } else if known && valued {
             let columns = names.get(kind).map(Vec::as_slice).unwrap_or_default();

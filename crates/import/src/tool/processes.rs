@@ -3,6 +3,7 @@
 //! Columns are found by the names in the header; a list without a header is read as `ps ax`, `ps aux`, top or `ps -o`.
 //! Other columns contain nothing about stalls.
 
+use crate::anchors::Anchor;
 use crate::builder::Builder;
 use crate::error::ImportError;
 use crate::number::number;
@@ -14,6 +15,11 @@ pub const IMPORTER: Importer = Importer {
     name: "ps",
     sentence: "ps with STAT, S or WCHAN, and the processes of top.",
     kind: FormatKind::Judged,
+    anchors: &[
+        Anchor::Line(&["PID", "TID", "LWP"]),
+        Anchor::Start("D0123456789"),
+        Anchor::Common(&[" ? ", " ?\t", " pts/", " tty", " D ", " D+", " D<", " Ds", " DN", " DL", " Dl", "\tD"]),
+    ],
     detect: |cursor| match cursor.next_text() {
         text if header(text).is_some() => 88,
         text if of_ax(text).is_some() || of_aux(text).is_some() || is_of_top(text) => 72,
@@ -151,10 +157,10 @@ fn read(cursor: &mut Cursor<'_>, b: &mut Builder) -> Result<(), ImportError> {
     Ok(())
 }
 
-/// A sample of kswapd while it runs: the CPU usage of background reclaim.
+/// A sample of kswapd or ksoftirqd while it runs: the CPU usage of background reclaim or of soft interrupts.
 fn reclaimer(line: &Line<'_>, header: Header, pid: u32, command: &str) -> Option<SampledTask> {
     let name = command.trim_matches(['[', ']']);
-    name.starts_with("kswapd").then_some(())?;
+    (name.starts_with("kswapd") || name.starts_with("ksoftirqd")).then_some(())?;
     let percent = number(line.words().get(header.share?)?).filter(|percent| (1.0..=100.0).contains(percent))?;
     let mut sample = SampledTask::new(ReportedBy::Traced);
     name.clone_into(&mut sample.task);

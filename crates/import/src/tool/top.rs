@@ -2,6 +2,7 @@
 
 use super::interval::Intervals;
 use super::scaled;
+use crate::anchors::Anchor;
 use crate::builder::{Builder, Cell};
 use crate::error::ImportError;
 use crate::number::{number, rounded};
@@ -16,6 +17,12 @@ pub const IMPORTER: Importer = Importer {
     name: "top",
     sentence: "The head of top and uptime: load, CPU, memory and swap; processes of top in state D.",
     kind: FormatKind::Judged,
+    anchors: &[
+        Anchor::Table(&["top - ", "%Cpu", "Cpu", "Tasks:", "Threads:", "load average"]),
+        Anchor::Line(&[
+            "Mem:", "Swap:", "KiB Mem", "MiB Mem", "GiB Mem", "KiB Swap", "MiB Swap", "GiB Swap", "Mem :", "Swap :",
+        ]),
+    ],
     detect: |cursor| match cursor.next_text().trim_start() {
         text if text.starts_with("top - ") => 90,
         text if is_cpu(text) || is_tasks(text) || memory(text).is_some() => 75,
@@ -98,7 +105,11 @@ fn read(cursor: &mut Cursor<'_>, b: &mut Builder) -> Result<(), ImportError> {
                 intervals.report(b, Report::Cpu, &Entity::named("all"), &values);
                 whole = true;
             } else {
-                each.push(shares(text));
+                let values = shares(text);
+                if let Some(cpu) = number_of(text) {
+                    intervals.report(b, Report::Cpu, &Entity::named(cpu), &values);
+                }
+                each.push(values);
             }
         } else if let Some((swap, values)) = memory(text) {
             let cells: Vec<(Column, Cell)> = values
@@ -119,6 +130,12 @@ fn read(cursor: &mut Cursor<'_>, b: &mut Builder) -> Result<(), ImportError> {
     }
     intervals.leave(b);
     Ok(())
+}
+
+/// The number in `%Cpu3  :  1.0 us, ...`.
+fn number_of(text: &str) -> Option<&str> {
+    let name = text.split(':').next()?.trim().trim_start_matches('%').strip_prefix("Cpu")?;
+    (!name.is_empty() && name.bytes().all(|c| c.is_ascii_digit())).then_some(name)
 }
 
 /// The mean of the lines of single CPUs. A screen may show only some of the CPUs.

@@ -47,6 +47,13 @@ columns! { IO_STAT: Cgroup, from "io.stat";
     IO_USE_DELAY       "io_use_delay"       gauge   count "4.19" is "io.stat: use_delay, delay that blk-iolatency imposes";
 }
 
+columns! { IO_MAX: Cgroup, from "io.max";
+    IO_MAX_READ_BYTES  "io_max_read_bytes"  gauge   bytes "4.5"  is "io.max: rbps, v1 blkio.throttle.read_bps_device, per second";
+    IO_MAX_WRITE_BYTES "io_max_write_bytes" gauge   bytes "4.5"  is "io.max: wbps, v1 blkio.throttle.write_bps_device, per second";
+    IO_MAX_READS       "io_max_reads"       gauge   count "4.5"  is "io.max: riops, v1 blkio.throttle.read_iops_device, per second";
+    IO_MAX_WRITES      "io_max_writes"      gauge   count "4.5"  is "io.max: wiops, v1 blkio.throttle.write_iops_device, per second";
+}
+
 columns! { STAT: Cgroup, lines of "memory.stat";
     ANON                     "anon"                     gauge   bytes "4.5";
     FILE                     "file"                     gauge   bytes "4.5";

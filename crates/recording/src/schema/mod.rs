@@ -223,7 +223,7 @@ groups! {
     nodes: NUMASTAT MEMINFO ZONEINFO OF_TOOLS;
     slabs: ALL OF_TOOLS;
     pressure: FILE OF_TOOLS;
-    cgroup: OWN EVENTS PRESSURE CPU_STAT IO_STAT STAT STAT_V1;
+    cgroup: OWN EVENTS PRESSURE CPU_STAT IO_STAT IO_MAX STAT STAT_V1;
     disks: STAT OF_TOOLS;
     writeback: ALL;
     cpu: STAT OF_TOOLS;
