@@ -62,32 +62,45 @@ fn the_form_of_messages_is_judged() {
     }
 }
 
+/// The commands with values that are parsed: the words before the option, the option, its name in messages.
+fn parsed_options(command: &clap::Command, before: &[&str], found: &mut Vec<(Vec<String>, String)>) {
+    let free = [ValueParser::string().type_id(), ValueParser::path_buf().type_id(), ValueParser::os_string().type_id()];
+    for verb in command.get_subcommands().filter(|verb| !verb.is_hide_set() && verb.get_name() != "help") {
+        let words = [before, &[verb.get_name()]].concat();
+        for option in verb.get_arguments().filter(|option| option.get_action().takes_values()) {
+            let is_free =
+                free.contains(&option.get_value_parser().type_id()) && option.get_possible_values().is_empty();
+            if is_free || option.is_hide_set() {
+                continue;
+            }
+            let id = option.get_id().as_str().to_uppercase();
+            let (given, name) = match option.get_long() {
+                Some(long) => (format!("--{long}=="), format!("--{long}")),
+                None => ("=".to_owned(), format!("<{id}>")),
+            };
+            found.push((words.iter().map(|&word| word.to_owned()).chain([given]).collect(), name));
+        }
+        parsed_options(verb, &words, found);
+    }
+}
+
 /// Every option of every verb that takes a number, a size, a time or a word of a list.
 #[test]
 fn a_wrong_value_of_any_option_is_refused_in_one_line_that_names_the_option() {
     let directory = tempfile::tempdir().expect("a directory");
-    let free = [ValueParser::string().type_id(), ValueParser::path_buf().type_id(), ValueParser::os_string().type_id()];
-    let (mut tried, mut wrong) = (0, Vec::new());
-    let command = flatwater::command();
-    for verb in command.get_subcommands().filter(|verb| !verb.is_hide_set()) {
-        for option in verb.get_arguments().filter(|option| option.get_action().takes_values()) {
-            let is_free =
-                free.contains(&option.get_value_parser().type_id()) && option.get_possible_values().is_empty();
-            let Some(long) = option.get_long().filter(|_| !is_free) else { continue };
-            let given = format!("--{long}==");
-            let (code, message) = flatwater(&[verb.get_name(), &given], directory.path());
-            tried += 1;
-            let named =
-                message.contains(&format!("--{long}")) && message.contains(&format!("flatwater {}", verb.get_name()));
-            if let Some(fault) =
-                fault(&message).or_else(|| (!named || code != Some(2)).then(|| format!("status {code:?}")))
-            {
-                wrong.push(format!("{} {given}: {fault}: {message}", verb.get_name()));
-            }
+    let (mut options, mut wrong) = (Vec::new(), Vec::new());
+    parsed_options(&flatwater::command(), &[], &mut options);
+    for (words, name) in &options {
+        let words: Vec<&str> = words.iter().map(String::as_str).collect();
+        let (code, message) = flatwater(&words, directory.path());
+        let named = message.contains(name) && message.contains(&format!("flatwater {}", words[0]));
+        let other = || (!named || code != Some(2)).then(|| format!("status {code:?}, or {name} is not named"));
+        if let Some(fault) = fault(&message).or_else(other) {
+            wrong.push(format!("{}: {fault}: {message}", words.join(" ")));
         }
     }
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
-    assert!(tried >= 40, "only {tried} options were tried");
+    assert!(options.len() >= 40, "only {} options were tried", options.len());
 }
 
 const RECORDING: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/fixtures/recordings-3c238a6/host");
@@ -110,6 +123,9 @@ const WRONG: &[(&[&str], i32, &str)] = &[
     (&["watch", "-c", "/nonexistent"], 1, "cannot open /nonexistent: No such file or directory"),
     (&["watch", "-c", "/etc/passwd"], 2, "/etc/passwd"),
     (&["watch", "dump", "-c", "watch.toml"], 1, "start it, or give its configuration with -c"),
+    (&["guard", "list", "-c", "watch.toml"], 1, "start it, or give its configuration with -c"),
+    (&["guard", "show", "x"], 2, "expected a whole number"),
+    (&["guard", "release"], 2, "<ID>"),
     (&["top", "--socket", "/nonexistent/socket"], 2, "/nonexistent/socket"),
     (&["check", "--btf", "/nonexistent"], 1, "pahole"),
     (&["explain", "/nonexistent"], 1, "give the output directory of a run"),

@@ -22,6 +22,8 @@ fn each_verb_ends_with_its_documented_status() {
  1  0      0 812345  12345 456789    0    0     1     2   50   90  1  1 98  0  0
 ";
     std::fs::write(directory.path().join("moment.txt"), log).expect("written");
+    let config = "[metrics]\nsocket = \"/nonexistent/socket\"\n";
+    std::fs::write(directory.path().join("watch.toml"), config).expect("written");
     let (host, sim) = (format!("{RECORDINGS}/host"), format!("{RECORDINGS}/sim"));
     let (host, sim) = (host.as_str(), sim.as_str());
     let cases: &[(&[&str], i32)] = &[
@@ -55,6 +57,7 @@ fn each_verb_ends_with_its_documented_status() {
         (&["precursor", "--leftovers"], 0),
         (&["precursor", "-p", "2147483647", "-f", "x"], 1),
         (&["watch", "--check"], 0),
+        (&["guard", "list", "-c", "watch.toml"], 1),
         (&["top", "--socket", "/nonexistent"], 2),
         (&["completions", "man"], 0),
         (&["restore", "--nothing"], 2),

@@ -189,7 +189,7 @@ kill -9 $trial 2>/dev/null
 for pid in $(cat $G/db/cgroup.procs); do kill -9 $pid 2>/dev/null; done
 victim limited 15
 guard list >"$OUT/list"
-guard list --json >"$OUT/list.json"
+guard list --format json >"$OUT/list.json"
 guard show 1 >"$OUT/show" 2>&1
 flatwater watch -c /tmp/watch.toml metrics | grep guard >"$OUT/guard.metrics"
 kill -9 $watching
@@ -203,7 +203,7 @@ neighbour /db/big
 watch
 victim shared 40
 guard list >"$OUT/shared"
-guard list --json >"$OUT/shared.state"
+guard list --format json >"$OUT/shared.state"
 cp "$OUT/shared.json" "$OUT/shared.fio"
 cp "$OUT/shared.state" "$OUT/shared.json"
 kill -TERM $watching

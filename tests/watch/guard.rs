@@ -27,7 +27,7 @@ fn guard(daemon: &Daemon, words: &[&str]) -> (String, bool) {
 }
 
 fn advices(daemon: &Daemon) -> Vec<Value> {
-    let (text, _) = guard(daemon, &["list", "--json"]);
+    let (text, _) = guard(daemon, &["list", "--format", "json"]);
     let state: Value = serde_json::from_str(&text).unwrap_or(Value::Null);
     state["advices"].as_array().cloned().unwrap_or_default()
 }

@@ -9,6 +9,7 @@ use flatwater_host::setup::{Log, lease};
 use flatwater_watch::guard::list::Listed;
 
 use super::common::{Usage, print, say};
+use super::message::number;
 use super::watch::{answer, configuration};
 use crate::status::Status;
 
@@ -25,19 +26,20 @@ pub struct Args {
 enum What {
     /// List advices, the limit in force, and groups that are left alone.
     List {
-        /// Print JSON.
-        #[arg(long)]
-        json: bool,
+        /// Format of the output.
+        #[arg(long, value_name = "FORMAT", default_value = "text", value_parser = ["text", "json"])]
+        format: String,
     },
     /// Print all facts of one advice and its episode.
     Show {
         /// The number in the list.
+        #[arg(value_parser = number(0_u64, u64::MAX))]
         id: u64,
     },
     /// End a limit; the guard leaves its cgroup alone until the daemon starts again.
     Release {
         /// The number in the list.
-        #[arg(required_unless_present = "all", conflicts_with = "all")]
+        #[arg(value_parser = number(0_u64, u64::MAX), required_unless_present = "all", conflicts_with = "all")]
         id: Option<u64>,
         /// End each limit, also limits of a daemon that has ended.
         #[arg(long)]
@@ -47,16 +49,16 @@ enum What {
 
 pub fn run(args: &Args) -> anyhow::Result<Status> {
     let (config, _) = configuration(args.config.as_deref())?;
-    match args.what {
-        What::List { json } => {
+    match &args.what {
+        What::List { format } => {
             let body = answer(&config, "GET", "/guard")?;
             let listed = Listed::parse(&body).context("the daemon's answer has another version")?;
-            let text = if json { body } else { listed.table() };
+            let text = if format == "json" { body } else { listed.table() };
             print(text.trim_end())?;
         }
         What::Show { id } => {
             let listed = Listed::parse(&answer(&config, "GET", "/guard")?).context("the daemon's answer")?;
-            let Some(text) = listed.show(id) else {
+            let Some(text) = listed.show(*id) else {
                 bail!(Usage::new(format!("no advice has the number {id}; see `flatwater guard list`")));
             };
             print(text.trim_end())?;
