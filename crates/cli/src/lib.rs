@@ -31,6 +31,7 @@ mod precursor_read;
 mod progress;
 mod record;
 mod report;
+mod reproduce;
 mod restore;
 mod run;
 mod scenarios;
@@ -87,6 +88,8 @@ enum Verb {
     Causes(causes::Args),
     /// Print a recording as text, HTML, JSON, csv, sar, vmstat, free, folded stacks or a Perfetto trace.
     Report(report::Args),
+    /// Write a scenario, and jobs for fio, that imitate a recording of programs; run and compare it.
+    Reproduce(reproduce::Args),
     /// Write a recording's summary: a few rows for fleet queries.
     Summary(summary::Args),
     /// Judge whether recording B is better than A: intervals and a verdict.
@@ -196,6 +199,7 @@ pub fn main() -> ExitCode {
         Verb::Check(args) => check::run(&args),
         Verb::Causes(args) => causes::run(&args),
         Verb::Report(args) => report::run(&args),
+        Verb::Reproduce(args) => reproduce::run(&args),
         Verb::Summary(args) => summary::run(&args),
         Verb::Compare(args) => compare::run(&args),
         #[cfg(feature = "sim")]

@@ -69,6 +69,9 @@ pub struct Args {
     /// measured and printed first. By default 1 if the kernel allows it, else 2.
     #[arg(long, value_name = "N", value_parser = ["0", "1", "2"])]
     level: Option<String>,
+    /// Do not count operations, files and limits, which `reproduce` needs.
+    #[arg(long)]
+    no_operations: bool,
     #[command(flatten)]
     output: Output,
 }
@@ -108,6 +111,7 @@ pub fn run(args: Args) -> anyhow::Result<Status> {
             "1" => Level::Files,
             _ => Level::Calls,
         }),
+        imitation: !args.no_operations,
     };
     let progress = Bar::new();
     let recorded = flatwater_host::record::record(&options, &stop.flag, &mut |said| progress.tell(said));

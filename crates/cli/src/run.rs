@@ -141,11 +141,7 @@ pub fn run(args: Args) -> anyhow::Result<Status> {
         let boot = |kernel: &Path, to: &Dir| on_vm(&args, Some(kernel), &scenario, to, &stop.flag, &progress);
         return kernels::run(&args.kernel, &args.output, &out, boot).with_context(|| format!("run {}", scenario.name));
     }
-    let ran = match args.on() {
-        "sim" => on_sim(&scenario, &out),
-        "vm" => on_vm(&args, args.kernel.first().map(PathBuf::as_path), &scenario, &out, &stop.flag, &progress),
-        _ => on_host(&args, &scenario, &out, &stop.flag, &progress),
-    };
+    let ran = perform(&args, &scenario, &out, &stop.flag, &progress);
     progress.clear();
     if ran.is_err() {
         // Fails, as it should, if the directory is not empty.
@@ -157,6 +153,21 @@ pub fn run(args: Args) -> anyhow::Result<Status> {
     }
     ran.with_context(|| format!("run {}", scenario.name))?;
     common::conclude(&out, &args.output, Some(&stop))
+}
+
+/// Performs the scenario where `--on` says, and leaves its recording in `out`.
+pub fn perform(
+    args: &Args,
+    scenario: &Scenario,
+    out: &Dir,
+    stop: &Arc<AtomicBool>,
+    progress: &Bar,
+) -> anyhow::Result<()> {
+    match args.on() {
+        "sim" => on_sim(scenario, out),
+        "vm" => on_vm(args, args.kernel.first().map(PathBuf::as_path), scenario, out, stop, progress),
+        _ => on_host(args, scenario, out, stop, progress),
+    }
 }
 
 fn on_host(args: &Args, scenario: &Scenario, out: &Dir, stop: &AtomicBool, progress: &Bar) -> anyhow::Result<()> {

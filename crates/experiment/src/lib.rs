@@ -4,6 +4,7 @@
 //! - [`verify`] performs an interleaved trial of a fix; [`trial`] holds its statistics.
 //! - [`agree`] measures how far two runs of one scenario agree, for example a guest and the model.
 //! - [`whatif`] runs a scenario with other settings and chooses among them.
+//! - [`reproduce`] writes a scenario that imitates a recording, and compares both.
 //! - [`judge`] computes the figures that recordings are judged by, [`windowed`] the same figures from resampled
 //!   windows, [`bootstrap`] their intervals, and [`verdict`] turns an interval into better, worse or not proven.
 //!
@@ -16,6 +17,7 @@ pub mod bootstrap;
 pub mod compare;
 pub mod figure;
 pub mod judge;
+pub mod reproduce;
 pub mod trial;
 pub mod verdict;
 pub mod verify;

@@ -5,6 +5,7 @@
 
 #include "file_kinds.h"
 #include "descriptors.h"
+#include "profile.h"
 
 #define CALLS 512 /* size of tables indexed by system call number */
 
@@ -84,6 +85,7 @@ static __always_inline bool concerns_a_file(struct call_state *s, struct task_st
 	}
 	if (kind == FILE_OTHER)
 		return 0;
+	profile_file_begins(s, file);
 	if (number == close_number)
 		name_file(s, file);
 	return 1;

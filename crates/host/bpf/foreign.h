@@ -11,23 +11,32 @@ static __always_inline bool has_bit(const volatile u64 *set, long number)
 	return number >= 0 && number < 512 && (set[(number >> 6) & 7] >> (number & 63)) & 1;
 }
 
-/* The state of the running thread; created if its process is a target. */
-static __always_inline struct call_state *of_target(struct task_struct *task)
+/* The state of the running thread; created if its process is a target or a neighbour. */
+static __always_inline struct call_state *of_followed(struct task_struct *task)
 {
 	struct call_state *s = state_of(task);
-	if (s)
+	if (s && !s->beside)
 		return s;
 	u32 tgid = FIELD(task, tgid);
-	if (!bpf_map_lookup_elem(&targets, &tgid))
+	u32 *role = bpf_map_lookup_elem(&targets, &tgid);
+	if (!role)
 		return NULL;
-	s = state_made(task);
+	if (!s)
+		s = state_made(task);
 	if (!s) {
 		count(C_NO_STATE);
 		return NULL;
 	}
 	s->tid = FIELD(task, pid);
 	s->tgid = tgid;
+	s->beside = *role == ROLE_NEIGHBOUR;
 	return s;
+}
+
+static __always_inline struct call_state *of_target(struct task_struct *task)
+{
+	struct call_state *s = of_followed(task);
+	return s && !s->beside ? s : NULL;
 }
 
 static __always_inline void end_fault(void *ctx, struct call_state *s)
@@ -64,7 +73,7 @@ static __always_inline void describe_call(struct call_state *s, struct task_stru
 	name_file(s, file);
 }
 
-/* A target begins a timed call. */
+/* A target begins a timed call, or a neighbour a profiled one. */
 static __always_inline void call_begins(void *ctx, struct call_state *s, struct task_struct *task, struct pt_regs *regs, long number)
 {
 	if (s->active == IN_FAULT)
@@ -77,6 +86,11 @@ static __always_inline void call_begins(void *ctx, struct call_state *s, struct 
 	s->arg[3] = FIELD(regs, ARG3);
 	if (!concerns_a_file(s, task))
 		return;
+	if (s->beside) {
+		s->start_ns = bpf_ktime_get_ns();
+		s->in_profile = 1;
+		return;
+	}
 	begin_call(s, bpf_ktime_get_ns());
 	s->after_exit_ns = 0;
 	s->active = IN_CALL;
@@ -85,10 +99,20 @@ static __always_inline void call_begins(void *ctx, struct call_state *s, struct 
 static __always_inline void call_ends(void *ctx, struct call_state *s, struct task_struct *task, long result)
 {
 	u64 now = bpf_ktime_get_ns();
+	if (s->in_profile) {
+		s->in_profile = 0;
+		s->result = result;
+		profile_ends(s, task, now);
+		return;
+	}
+	if (s->active != IN_CALL)
+		return;
 	s->active = IN_USER;
 	s->after_exit = 1;
 	s->end_ns = now;
 	s->result = result;
+	if (profile_calls)
+		profile_ends(s, task, now);
 	count_latency(s->number, now - s->start_ns);
 	if (now - s->start_ns < threshold_ns) {
 		s->stretches = 0;
@@ -114,11 +138,12 @@ int BPF_PROG(on_sys_enter, struct pt_regs *regs, long number)
 			s->after_exit = 0;
 			if (s->active == IN_FAULT)
 				end_fault(ctx, s);
-			count_untimed(number);
+			if (!s->beside)
+				count_untimed(number);
 		}
 		return 0;
 	}
-	struct call_state *s = of_target(task);
+	struct call_state *s = of_followed(task);
 	if (s)
 		call_begins(ctx, s, task, regs, number);
 	return 0;
@@ -129,7 +154,7 @@ int BPF_PROG(on_sys_exit, struct pt_regs *regs, long result)
 {
 	struct task_struct *task = this_task();
 	struct call_state *s = state_of(task);
-	if (s && s->active == IN_CALL)
+	if (s)
 		call_ends(ctx, s, task, result);
 	return 0;
 }
@@ -142,7 +167,7 @@ SEC("fentry/__x64_sys_write")
 int BPF_PROG(on_call_begin, struct pt_regs *regs)
 {
 	struct task_struct *task = this_task();
-	struct call_state *s = of_target(task);
+	struct call_state *s = of_followed(task);
 	if (s)
 		call_begins(ctx, s, task, regs, (long)FIELD(regs, NUMBER));
 	return 0;
@@ -153,7 +178,7 @@ int BPF_PROG(on_call_end, struct pt_regs *regs, long result)
 {
 	struct task_struct *task = this_task();
 	struct call_state *s = state_of(task);
-	if (s && s->active == IN_CALL)
+	if (s)
 		call_ends(ctx, s, task, result);
 	return 0;
 }
@@ -249,12 +274,17 @@ static __always_inline bool in_target_cgroup(struct cgroup *group)
 HOOK_AT(sched_process_fork)
 int BPF_PROG(on_fork, struct task_struct *parent, struct task_struct *child)
 {
-	u32 from = FIELD(parent, tgid), to = FIELD(child, tgid), one = 1;
+	u32 from = FIELD(parent, tgid), to = FIELD(child, tgid), one = ROLE_TARGET;
 	if (from == to)
 		return 0;
+	if (profile_calls)
+		bpf_map_update_elem(&parents, &to, &from, BPF_ANY);
+	u32 *role = bpf_map_lookup_elem(&targets, &from);
+	if (role && *role == ROLE_NEIGHBOUR)
+		one = ROLE_NEIGHBOUR;
 	/* CLONE_INTO_CGROUP (5.7) puts a child into another cgroup of version 2 than its parent's without
 	 * cgroup_attach_task, and the parent need not be a target. */
-	if (bpf_map_lookup_elem(&targets, &from) ||
+	if (role ||
 	    (target_cgroup && in_target_cgroup(BPF_CORE_READ(child, cgroups, dfl_cgrp))))
 		bpf_map_update_elem(&targets, &to, &one, BPF_ANY);
 	return 0;
@@ -272,7 +302,8 @@ int BPF_PROG(on_exit, struct task_struct *task)
 	u32 tid = FIELD(task, pid), tgid = FIELD(task, tgid);
 	if (tid != tgid)
 		return 0;
-	if ((FIELD(task, exit_code) & 0x7f) == SIGKILL && bpf_map_lookup_elem(&targets, &tgid)) {
+	u32 *role = bpf_map_lookup_elem(&targets, &tgid);
+	if ((FIELD(task, exit_code) & 0x7f) == SIGKILL && role && *role == ROLE_TARGET) {
 		char name[16] = {};
 		bpf_get_current_comm(name, sizeof(name));
 		bpf_map_update_elem(&killed, &tgid, name, BPF_ANY);
@@ -284,7 +315,7 @@ int BPF_PROG(on_exit, struct task_struct *task)
 HOOK_AT(cgroup_attach_task)
 int BPF_PROG(on_cgroup_attach, struct cgroup *to, const char *path, struct task_struct *task)
 {
-	u32 tgid = FIELD(task, tgid), one = 1;
+	u32 tgid = FIELD(task, tgid), one = ROLE_TARGET;
 	if (in_target_cgroup(to))
 		bpf_map_update_elem(&targets, &tgid, &one, BPF_ANY);
 	return 0;

@@ -28,11 +28,22 @@ struct cfs_rq { int throttle_count; struct task_group *tg; } RELOCATED;
 struct sched_entity { struct cfs_rq *cfs_rq; } RELOCATED;
 
 struct super_block { unsigned long s_magic; unsigned int s_dev; } RELOCATED;
-struct inode { unsigned short i_mode; unsigned long i_ino; unsigned int i_rdev; struct super_block *i_sb; } RELOCATED;
+struct inode {
+	unsigned short i_mode;
+	unsigned long i_ino;
+	unsigned int i_rdev;
+	long long i_size;
+	struct super_block *i_sb;
+} RELOCATED;
 struct qstr { const unsigned char *name; } RELOCATED;
 struct dentry { struct qstr d_name; } RELOCATED;
 struct path { struct dentry *dentry; } RELOCATED;
-struct file { long long f_pos; struct inode *f_inode; struct path f_path; } RELOCATED;
+struct file {
+	long long f_pos;
+	unsigned int f_flags, f_mode;
+	struct inode *f_inode;
+	struct path f_path;
+} RELOCATED;
 struct fdtable { unsigned int max_fds; struct file **fd; } RELOCATED;
 struct files_struct { struct fdtable *fdt; } RELOCATED;
 

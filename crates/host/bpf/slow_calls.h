@@ -44,7 +44,7 @@ enum call_active {
 	IN_FAULT = 2  /* a page fault of user code */
 };
 
-enum counter { C_LOST, C_TOO_DEEP, C_NO_STATE, C_UNBALANCED, C_STACK_ERROR, C_BUSY, C_SAMPLES, C_NO_FILE, COUNTERS };
+enum counter { C_LOST, C_TOO_DEEP, C_NO_STATE, C_UNBALANCED, C_STACK_ERROR, C_BUSY, C_SAMPLES, C_NO_FILE, C_NO_PROFILE, COUNTERS };
 
 /* Keeps the enums in the object's BTF, where a test of user space compares them. */
 struct enums {
@@ -107,7 +107,19 @@ struct call_state {
 	char comm[16];
 	unsigned char file_kind;        /* enum file_kind, of `inode` */
 	unsigned char file_named;       /* `name` belongs to this call */
-	unsigned char unused[6];
+	unsigned char beside;           /* a neighbour's thread: its calls are only profiled */
+	unsigned char in_profile;       /* a neighbour's call is under way */
+	unsigned char unused[4];
+	unsigned long long profile_end_ns;  /* end of the thread's previous profiled call; 0: none */
+	unsigned long long profile_offset;  /* where this call begins in its file */
+	unsigned long long profile_address; /* of the inode that the four fields below describe */
+	unsigned long long profile_inode;
+	unsigned long long profile_bytes;   /* the file's size */
+	unsigned long long profile_comm[2]; /* the thread's name at its previous profiled call */
+	unsigned int profile_device;
+	unsigned int profile_flags;         /* f_flags */
+	unsigned int profile_writes;        /* since the thread's last sync */
+	unsigned int profile_unused;
 	char path[PATH_BYTES];
 	char name[NAME_BYTES];          /* last component of the file's path, truncated */
 	struct stretch stretch[STRETCHES];

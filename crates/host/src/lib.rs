@@ -23,6 +23,7 @@ pub mod bpf_stats;
 pub mod clock;
 pub mod driver;
 pub mod error;
+pub mod imitation;
 pub mod kallsyms;
 pub mod kernel_log;
 mod launch;

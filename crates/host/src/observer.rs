@@ -15,7 +15,7 @@ use super::tasks::{Tasks, Watched};
 use super::tracer::{Level, TraceError, TraceOptions, Traced, Tracer};
 use super::waits::{Settled, SlowRecords, Span, WaitOptions, WaitTracer};
 use flatwater_recording::{
-    AsyncCall, Call, Event, Gap, HookStatus, LatencyBucket, Losses, Series, Stack, Users, Waited,
+    AsyncCall, Call, Event, Gap, HookStatus, LatencyBucket, Losses, Series, ServiceTime, Stack, Users, Waited,
 };
 
 const SECOND_NS: u64 = 1_000_000_000;
@@ -146,6 +146,7 @@ impl Observer {
         if let Some(waits) = &mut self.waits {
             drop(self.tracer.with_stacks(|stacks| waits.slow_records(&[], stacks, Settled::now())));
             drop(waits.interval(start_ns, start_ns));
+            drop(waits.service_times());
         }
         self.second_ns = start_ns;
     }
@@ -245,6 +246,11 @@ impl Observer {
         };
         let stacks = stacks.split_off(stacks_read.min(stacks.len()));
         (Interval { calls: begun_within(span, calls), stacks, ..Interval::default() }, losses.and(wait_losses))
+    }
+
+    /// Service times of devices since the last call.
+    pub fn service_times(&mut self) -> Vec<ServiceTime> {
+        self.waits.as_mut().map(WaitTracer::service_times).unwrap_or_default()
     }
 
     /// Whether the kernel's per-thread delay accounts are read, because no hook could be attached.

@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use super::clock::{monotonic_ns, wall_offset_ns};
 use super::error::HostError;
+use super::imitation::{Limits, Neighbours, not_counted};
 use super::launch::Launched;
 use super::machine::storage_of;
 use super::noise;
@@ -57,6 +58,8 @@ pub struct RecordOptions {
     pub faults: bool,
     /// The hooks to use; `None`: the cheapest level with exact times that this kernel supports.
     pub level: Option<Level>,
+    /// Count what `reproduce` needs.
+    pub imitation: bool,
 }
 
 const NOISE_LENGTH: Duration = Duration::from_secs(1);
@@ -91,7 +94,8 @@ pub fn record(
     header.target.processes = watched.listed();
     let noise = header.noise_before.insert(noise::measure(None, NOISE_LENGTH));
     let targets = Targets { pids: watched.pids(), cgroup: cgroup.clone(), faults: options.faults };
-    let trace = TraceOptions { hz: options.stack_hz, level, ..TraceOptions::others(options.threshold_ns, targets) }
+    let profile = options.imitation;
+    let trace = TraceOptions { hz: options.stack_hz, level, profile, ..TraceOptions::others(options.threshold_ns, targets) }
         .above(noise);
     header.own_cost.syscall_ns = cost.and_then(Result::ok).map(|cost| cost.added_ns);
     let place = working_directory(options, cgroup.as_deref(), &watched);
@@ -130,7 +134,13 @@ pub fn record(
             break;
         }
     }
+    let limits = Limits::at_start(watched.first().or_else(|| first_process(cgroup.as_deref()?)), place.as_deref().ok());
     let status = watch(options, &mut session, (&mut watched, command.as_mut()), start_ns, stop, tell)?;
+    if options.imitation {
+        session.imitation(limits)?;
+    } else {
+        session.gaps(&[not_counted("--no-operations was given", "record without --no-operations")])?;
+    }
     finish(session, &watched, tell)?;
     Ok(status)
 }
@@ -227,11 +237,15 @@ fn watch(
     let mut status = None;
     let mut hooked = HookedCalls { start_ns, threshold_ns: session.header.threshold_ns };
     let mut counts = OperationCounts::default();
+    let mut neighbours = options.imitation.then(Neighbours::new);
     loop {
         std::thread::sleep(TICK);
         let elapsed_ns = monotonic_ns() - start_ns;
         let mut interval = session.observer.look(&mut hooked, Look::At(start_ns + elapsed_ns));
         counts.add(&mut interval);
+        if let Some(neighbours) = &mut neighbours {
+            neighbours.notice(&interval, &session.observer.tracer);
+        }
         if interval.second_ended {
             watched.adopt_new(session)?;
         }
@@ -257,7 +271,8 @@ fn watch(
     counts.add(&mut interval);
     session.write(interval)?;
     session.header.observed = observed(session, options, watched, &counts);
-    let limits: Vec<Gap> = watched.not_looked_into().into_iter().chain(watched.not_listed()).collect();
+    let mut limits: Vec<Gap> = watched.not_looked_into().into_iter().chain(watched.not_listed()).collect();
+    limits.extend(neighbours.and_then(|neighbours| neighbours.left_out()));
     session.gaps(&limits)?;
     session.header.duration_ns = end_ns - start_ns;
     // Without a planned length, a signal is the normal end.
@@ -514,6 +529,7 @@ mod tests {
             stack_hz: 0,
             faults: false,
             level: None,
+            imitation: true,
         };
         let watched = WatchedSet::find(&options).expect("nobody is asked for by name");
         let directory_of = |options: &RecordOptions| working_directory(options, Some(group.path()), &watched);

@@ -1,6 +1,7 @@
 //! A recording in progress: writes what the [`Observer`] reads.
 
 use super::error::HostError;
+use super::imitation::{self, Limits};
 use super::machine;
 use super::observer::{Interval, Observer};
 use super::own_cost::{OwnCostMeter, give_back_memory};
@@ -108,6 +109,14 @@ impl Session {
         self.writer.append_stacks(&interval.stacks)?;
         self.writer.append_gaps(&interval.gaps)?;
         self.series(interval.series)
+    }
+
+    /// Writes what is needed to imitate the recorded programs; once, before the hooks are detached.
+    pub fn imitation(&mut self, limits: Limits) -> Result<(), HostError> {
+        let service_times = self.observer.service_times();
+        let (imitation, gaps) = imitation::collect(&self.observer.tracer, service_times, limits);
+        self.writer.append_imitation(&imitation)?;
+        self.gaps(&gaps)
     }
 
     #[must_use]

@@ -31,6 +31,7 @@ fn on_disk() -> tempfile::TempDir {
 
 fn options(out: &Path) -> RecordOptions {
     RecordOptions {
+        imitation: true,
         user: None,
         keep_arguments: false,
         out: Dir::claim(out, None).expect("a folder for the recording"),

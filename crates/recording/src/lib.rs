@@ -51,6 +51,7 @@ pub mod latency;
 pub mod memory_use;
 pub mod note;
 pub mod observed;
+pub mod operation;
 pub mod outcome;
 pub mod printable;
 pub mod processor;
@@ -87,6 +88,7 @@ pub use latency::LatencyBucket;
 pub use memory_use::{Dirtier, MemoryScope, MemoryUser};
 pub use note::Note;
 pub use observed::{AccessKind, Observed, WatchedProcess};
+pub use operation::{GroupRole, Imitation, Limit, OperationFiles, OperationKind, Operations, ServiceTime};
 pub use outcome::WorkloadOutcome;
 pub use processor::CpuOwner;
 pub use request::{OwnerBasis, QueueAhead, QueueOwner, Request, RequestOp};
@@ -133,6 +135,14 @@ pub struct Recording {
     pub cpu_owners: Vec<CpuOwner>,
     /// Further details of slow io_uring and libaio operations.
     pub async_calls: Vec<AsyncCall>,
+    /// Operations by group, for imitating the programs.
+    pub operations: Vec<Operations>,
+    /// Files of those groups, summed by use.
+    pub operation_files: Vec<OperationFiles>,
+    /// Limits of the machine.
+    pub limits: Vec<Limit>,
+    /// Service times of devices by size of the request.
+    pub service_times: Vec<ServiceTime>,
     /// Sampled tables (zones, vmstat, ...), one `Series` for each table that was sampled.
     pub series: Vec<Series>,
     pub events: Vec<Event>,

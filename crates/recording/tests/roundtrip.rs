@@ -6,9 +6,10 @@ use flatwater_recording::latency::histogram;
 use flatwater_recording::outcome::JournalOutcome;
 use flatwater_recording::{
     AsyncCall, AsyncInterface, Call, Cause, CauseBasis, ColumnKind, CpuOwner, Dirtier, DurationBasis, Entity, Event,
-    EventKind, Gap, Header, LatencyBucket, MemoryScope, MemoryUser, OpKind, OwnerBasis, PackedHistogram, QueueAhead,
-    QueueOwner, Recording, RecordingWriter, Request, RequestOp, Segment, Series, Stack, StackId, Table, Task, Users,
-    Wait, Waited, WakerBasis, WakerKind, WorkloadOutcome, read, write_whole,
+    EventKind, Gap, GroupRole, Header, Imitation, LatencyBucket, Limit, MemoryScope, MemoryUser, OpKind, OperationFiles,
+    OperationKind, Operations, OwnerBasis, PackedHistogram, QueueAhead, QueueOwner, Recording, RecordingWriter, Request,
+    RequestOp, Segment, Series, ServiceTime, Stack, StackId, Table, Task, Users, Wait, Waited, WakerBasis, WakerKind,
+    WorkloadOutcome, read, write_whole,
 };
 use proptest::prelude::{Strategy, any, prop, proptest};
 
@@ -122,6 +123,19 @@ fn who(recording: &mut Recording, (number, text, missing): (u64, String, bool)) 
     recording.memory_users = vec![MemoryUser { scope, owner: task.clone(), ..MemoryUser::default() }];
     recording.cpu_owners =
         vec![CpuOwner { owner: (!missing).then(|| task.clone()), ran_ns: number, ..CpuOwner::default() }];
+    recording.operations = vec![Operations {
+        role: GroupRole::Neighbour,
+        pid: (!missing).then_some(7),
+        thread: text.clone(),
+        op: OperationKind::Fdatasync,
+        pause_classes: "8:3".to_owned(),
+        count: number,
+        ..Operations::default()
+    }];
+    recording.operation_files =
+        vec![OperationFiles { written: (!missing).then_some(true), files: number, ..OperationFiles::default() }];
+    recording.limits = vec![Limit { name: text.clone(), at_end: (!missing).then(|| text.clone()), ..Limit::default() }];
+    recording.service_times = vec![ServiceTime { device: text.clone(), device_ns: number, ..ServiceTime::default() }];
     recording.async_calls = vec![AsyncCall {
         opcode: text,
         interface: AsyncInterface::LinuxAio,
@@ -176,6 +190,13 @@ fn append(writer: &mut RecordingWriter, recording: &Recording) {
     };
     writer.append_users(&users).expect("encodes");
     writer.append_async_calls(&recording.async_calls).expect("encodes");
+    let imitation = Imitation {
+        operations: recording.operations.clone(),
+        files: recording.operation_files.clone(),
+        limits: recording.limits.clone(),
+        service_times: recording.service_times.clone(),
+    };
+    writer.append_imitation(&imitation).expect("encodes");
     for series in &recording.series {
         writer.append_series(series).expect("encodes");
     }
@@ -196,6 +217,10 @@ fn assert_same(read: &Recording, wrote: &Recording) {
     assert_eq!(read.memory_users, wrote.memory_users);
     assert_eq!(read.cpu_owners, wrote.cpu_owners);
     assert_eq!(read.async_calls, wrote.async_calls);
+    assert_eq!(read.operations, wrote.operations);
+    assert_eq!(read.operation_files, wrote.operation_files);
+    assert_eq!(read.limits, wrote.limits);
+    assert_eq!(read.service_times, wrote.service_times);
     assert_eq!(read.stacks, wrote.stacks);
     assert_eq!(read.series, wrote.series);
     assert_eq!(read.events, wrote.events);

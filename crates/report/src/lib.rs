@@ -26,6 +26,7 @@ mod rows;
 pub mod sar;
 mod tables;
 pub mod text;
+pub mod reproduction;
 pub mod versus;
 mod victims;
 pub mod vmstat;

@@ -10,6 +10,7 @@
 //! - [`scenario`] reads scenario files: machine, settings and workloads.
 
 pub mod dice;
+pub mod histogram;
 pub mod observe;
 pub mod outcome;
 pub mod params;
@@ -371,6 +372,7 @@ pub const WORKLOADS: &[WorkloadEntry] = &[
     graphdb::ENTRY,
     maildir::ENTRY,
     memory::ENTRY,
+    observed::ENTRY,
     pipeline::ENTRY,
     sdet::ENTRY,
     stream::ENTRY,
@@ -384,6 +386,7 @@ pub mod graphdb;
 pub mod journal;
 pub mod maildir;
 pub mod memory;
+pub mod observed;
 pub mod pipeline;
 pub mod scenario;
 pub mod sdet;

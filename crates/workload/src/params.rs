@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use super::histogram::{Histogram, Unit};
 use flatwater_recording::knob::nearest;
 use flatwater_recording::units::{Bytes, Nanos};
 
@@ -28,6 +29,11 @@ pub enum ParamKind {
     Duration {
         min_ns: u64,
         max_ns: u64,
+    },
+    /// Words `VALUE:COUNT`.
+    Histogram {
+        unit: Unit,
+        max: u64,
     },
     /// A share from 0 to 1.
     Share,
@@ -57,6 +63,8 @@ pub enum ParamError {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Params {
     values: BTreeMap<&'static str, String>,
+    /// The units of histograms.
+    units: BTreeMap<&'static str, Unit>,
 }
 
 impl Params {
@@ -85,7 +93,11 @@ impl Params {
             }
             values.insert(spec.name, value.trim().to_owned());
         }
-        Ok(Params { values })
+        let unit = |spec: &ParamSpec| match spec.kind {
+            ParamKind::Histogram { unit, .. } => Some((spec.name, unit)),
+            _ => None,
+        };
+        Ok(Params { values, units: specs.iter().filter_map(unit).collect() })
     }
 
     pub fn iter(&self) -> impl Iterator<Item = (&str, &str)> {
@@ -110,6 +122,14 @@ impl Params {
     #[must_use]
     pub fn duration_ns(&self, name: &str) -> u64 {
         self.raw(name).parse::<Nanos>().unwrap_or_default().0
+    }
+
+    /// A histogram, in the unit of its declaration.
+    #[must_use]
+    pub fn histogram(&self, name: &str) -> Histogram {
+        let text = self.raw(name);
+        let unit = self.units.get(name).copied().unwrap_or(Unit::Count);
+        Histogram::parse(text, unit, u64::MAX).unwrap_or_default()
     }
 
     #[must_use]
@@ -154,6 +174,7 @@ impl ParamKind {
             ParamKind::Duration { min_ns, max_ns } => {
                 text.parse::<Nanos>().is_ok_and(|n| (min_ns..=max_ns).contains(&n.0))
             }
+            ParamKind::Histogram { unit, max } => Histogram::parse(text, unit, max).is_some(),
             ParamKind::Share => text.parse::<f64>().is_ok_and(|share| (0.0..=1.0).contains(&share)),
             ParamKind::Switch => ["true", "false", "on", "off", "1", "0", "yes", "no"].contains(&text),
             ParamKind::Choice(choices) => choices.contains(&text),
@@ -168,6 +189,14 @@ impl ParamKind {
             ParamKind::Count { min, max } => format!("a whole number from {min} to {max}"),
             ParamKind::Size { min, max } => format!("a size from {} to {}", Bytes(min), Bytes(max)),
             ParamKind::Duration { min_ns, max_ns } => format!("a duration from {} to {}", Nanos(min_ns), Nanos(max_ns)),
+            ParamKind::Histogram { unit, max } => {
+                let example = match unit {
+                    Unit::Count => "16:3",
+                    Unit::Bytes => "4KiB:3",
+                    Unit::Time => "500us:3",
+                };
+                format!("words VALUE:COUNT such as {example}, with values up to {max}")
+            }
             ParamKind::Share => "a share from 0 to 1".to_owned(),
             ParamKind::Switch => "true or false".to_owned(),
             ParamKind::Choice(choices) => format!("one of {}", choices.join(", ")),

@@ -346,6 +346,10 @@ impl<'a> Links<'a> {
     /// cgroup.
     #[must_use]
     pub fn is_own(&self, call: &Call, task: &Task) -> bool {
+        // Neighbours of a scenario that are processes of their own.
+        if task.pid != call.pid && self.recording.header.target.neighbours.contains(&task.name) {
+            return false;
+        }
         let in_group = is_in_target(self.recording, task);
         let in_callers = task.is_only_a_cgroup() && task.cgroup.as_deref() == self.own_cgroup(call);
         task.pid == call.pid || self.watched.contains_key(&task.pid) || in_group || in_callers

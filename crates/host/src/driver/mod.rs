@@ -261,6 +261,7 @@ impl Context<'_> {
         Order {
             workload: self.index,
             name: self.spec.entry.name.to_owned(),
+            label: self.spec.label.clone(),
             params,
             seed: self.seed,
             actor,

@@ -12,6 +12,7 @@ use super::locks::Locks;
 use crate::clock::monotonic_ns;
 use flatwater_workload::{FileId, LockId, Op};
 
+const PAGE_BYTES: usize = 4096;
 const READ_PIECE_BYTES: usize = 1 << 20;
 const OWN_PIECE_BYTES: u64 = 64 << 20;
 
@@ -58,7 +59,7 @@ impl Executor {
         Executor {
             files,
             locks,
-            buffer: fill(seed, 4096),
+            buffer: fill(seed, 2 * PAGE_BYTES),
             last: None,
             held: Vec::new(),
             kept: Vec::new(),
@@ -79,12 +80,14 @@ impl Executor {
         Ok(open)
     }
 
-    fn buffer(&mut self, bytes: u64) -> usize {
+    /// The part of the buffer for a transfer; it begins at a page, as O_DIRECT needs.
+    fn buffer(&mut self, bytes: u64) -> std::ops::Range<usize> {
         let bytes = usize::try_from(bytes).unwrap_or(usize::MAX).min(64 << 20);
-        if self.buffer.len() < bytes {
-            self.buffer = fill(self.buffer.len() as u64, bytes);
+        if self.buffer.len() < bytes + PAGE_BYTES {
+            self.buffer = fill(self.buffer.len() as u64, bytes + PAGE_BYTES);
         }
-        bytes
+        let from = self.buffer.as_ptr().align_offset(PAGE_BYTES).min(PAGE_BYTES);
+        from..from + bytes
     }
 
     fn forget(&mut self, file: FileId) -> Option<Arc<OpenFile>> {
@@ -136,9 +139,10 @@ impl Executor {
         {
             return Ok(timing);
         }
-        let (open, length) = (self.file(file)?, self.buffer(bytes));
+        let (open, part) = (self.file(file)?, self.buffer(bytes));
         let fd = open.file.as_fd();
-        let buffer = &mut self.buffer[..length];
+        let length = part.len();
+        let buffer = &mut self.buffer[part];
         let done = match op {
             Op::Append { .. } => timed_count(mark, || rustix::io::write(fd, buffer))?,
             Op::Write { offset_bytes, .. } => timed_count(mark, || rustix::io::pwrite(fd, buffer, offset_bytes))?,
@@ -203,9 +207,9 @@ impl Executor {
 
     /// Appends through the precursor; returns `None` if this actor appends with write().
     fn append(&mut self, file: FileId, bytes: u64, mark: &mut impl OpMark) -> io::Result<Option<Timing>> {
-        let length = self.buffer(bytes);
+        let part = self.buffer(bytes);
         let Some(appender) = self.appenders.of(file, &self.files.path(file))? else { return Ok(None) };
-        let record = &self.buffer[..length];
+        let record = &self.buffer[part];
         let append = || appender.append(record).map(|_| ()).map_err(|error| io::Error::other(error.to_string()));
         timed(mark, append).map(Some)
     }

@@ -20,6 +20,7 @@ use super::files::Files;
 use super::locks::Locks;
 use super::perform::{NoMark, Timing};
 use crate::clock::{monotonic_ns, sleep_ns};
+use flatwater_workload::scenario::thread_name;
 use flatwater_workload::{self as workload, Params};
 
 /// The order to a child process.
@@ -28,6 +29,9 @@ pub struct Order {
     /// Index of the workload in the scenario.
     pub workload: usize,
     pub name: String,
+    /// The workload's label in the scenario.
+    #[serde(default)]
+    pub label: String,
     pub params: Vec<(String, String)>,
     pub seed: u64,
     pub actor: usize,
@@ -142,6 +146,11 @@ pub fn serve() -> io::Result<()> {
         return Err(io::Error::other("no such actor"));
     }
     let chosen = actors.swap_remove(order.actor);
+    // Reports name the process, not flatwater.
+    let name = thread_name(&order.label, &order.name, &chosen.name);
+    if let Ok(name) = std::ffi::CString::new(name) {
+        let _ = rustix::thread::set_name(&name);
+    }
     let (out, batches) = channel();
     let context = ActorContext {
         workload: order.workload,

@@ -11,6 +11,8 @@ use std::path::{Path, PathBuf};
 /// A mount in this process's namespace.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Mount {
+    /// Number of the file system: `259:1`.
+    pub number: String,
     /// The directory of the file system that is mounted.
     pub root: PathBuf,
     pub point: PathBuf,
@@ -71,11 +73,13 @@ pub fn above<'a>(mounts: &'a [Mount], path: &Path) -> Option<&'a Mount> {
 pub fn of_mountinfo(text: &[u8]) -> Vec<Mount> {
     let mounts = text.split(|byte| *byte == b'\n').filter_map(|line| {
         let mut fields = line.split(|byte| *byte == b' ');
-        let (root, point, own_options) = (fields.nth(3)?, fields.next()?, fields.next()?);
+        let number = String::from_utf8_lossy(fields.nth(2)?).into_owned();
+        let (root, point, own_options) = (fields.next()?, fields.next()?, fields.next()?);
         // Optional fields follow up to the dash.
         fields.find(|field| *field == b"-")?;
         let (kind, source, options) = (fields.next()?, fields.next()?, fields.next().unwrap_or_default());
         Some(Mount {
+            number,
             root: decoded(root).into(),
             point: decoded(point).into(),
             kind: String::from_utf8_lossy(kind).into_owned(),

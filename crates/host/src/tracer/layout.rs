@@ -31,7 +31,7 @@ mirror_enum! {
     /// What a thread of another program does.
     active: u8 = "call_active" { IN_USER = 0, IN_CALL = 1, IN_FAULT = 2 }
     counter: u32 = "counter" {
-        LOST = 0, TOO_DEEP = 1, NO_STATE = 2, UNBALANCED = 3, STACK_ERROR = 4, BUSY = 5, SAMPLES = 6, NO_FILE = 7,
+        LOST = 0, TOO_DEEP = 1, NO_STATE = 2, UNBALANCED = 3, STACK_ERROR = 4, BUSY = 5, SAMPLES = 6, NO_FILE = 7, NO_PROFILE = 8,
     }
     stack: i32 = "stack_table" { SECOND = 0x4000_0000 }
 }
@@ -118,7 +118,19 @@ mirror_struct! {
         comm: [u8; 16],
         file_kind: u8,
         file_named: u8,
-        unused: [u8; 6],
+        beside: u8,
+        in_profile: u8,
+        unused: [u8; 4],
+        profile_end_ns: u64,
+        profile_offset: u64,
+        profile_address: u64,
+        profile_inode: u64,
+        profile_bytes: u64,
+        profile_comm: [u64; 2],
+        profile_device: u32,
+        profile_flags: u32,
+        profile_writes: u32,
+        profile_unused: u32,
         path: [u8; size::PATH_BYTES],
         name: [u8; size::NAME_BYTES],
         stretch: [Stretch; size::STRETCHES],

@@ -18,6 +18,7 @@ use super::functions;
 use super::hooks::{self, Wanted, refused};
 use super::layout::{counter, text};
 use super::object::{self, Constants};
+use super::profile::{self, Profiles};
 use super::options::{Level, Targets, TraceOptions, Traced};
 use super::records::Records;
 use super::slots::SlotMemory;
@@ -48,6 +49,7 @@ pub struct Live {
     totals: Mutex<Totals>,
     untimed: Mutex<Untimed>,
     counters: PerCpuArray<MapData, u64>,
+    profiles: Profiles,
     /// The states of other programs' threads, for the calls under way at the end of the recording.
     states: Mutex<States>,
     stop: Arc<AtomicBool>,
@@ -83,6 +85,7 @@ impl Live {
             threshold_ns: options.threshold_ns,
             target_cgroup: cgroup.map(cgroup_id).transpose()?.unwrap_or(0),
             target_hierarchy: cgroup.map(hierarchy).transpose()?.unwrap_or(0),
+            profile: options.profile && targets.is_some() && options.level != Level::Sleeps,
         };
         let wanted = Wanted {
             others: targets.is_some(),
@@ -159,6 +162,11 @@ impl Live {
             totals: Mutex::new(Totals::of(map(&mut ebpf, "latencies")?, shared)?),
             untimed: Mutex::new(Untimed::of(map(&mut ebpf, "untimed")?, shared)?),
             counters: PerCpuArray::try_from(map(&mut ebpf, "counters")?).map_err(told)?,
+            profiles: Profiles {
+                groups: HashMap::try_from(map(&mut ebpf, "profiles")?).map_err(told)?,
+                files: HashMap::try_from(map(&mut ebpf, "profile_files")?).map_err(told)?,
+                parents: HashMap::try_from(map(&mut ebpf, "parents")?).map_err(told)?,
+            },
             states: Mutex::new(States::Refused),
             ebpf: Mutex::new(None),
             functions: Mutex::new(Vec::new()),
@@ -210,12 +218,34 @@ impl Live {
     }
 
     pub fn add_target(&self, pid: u32) -> Result<(), TraceError> {
-        lock(&self.targets).insert(process_of_thread(pid).unwrap_or(pid), 1, 0).map_err(told)
+        let pid = process_of_thread(pid).unwrap_or(pid);
+        lock(&self.targets).insert(pid, profile::role::ROLE_TARGET, 0).map_err(told)
     }
 
-    /// The processes followed now.
+    /// Counts the calls of a process that is not a target, and of its future children.
+    pub fn add_neighbour(&self, pid: u32) -> Result<(), TraceError> {
+        let mut targets = lock(&self.targets);
+        if targets.get(&pid, 0).is_ok() {
+            return Ok(());
+        }
+        targets.insert(pid, profile::role::ROLE_NEIGHBOUR, 0).map_err(told)
+    }
+
+    /// The parent of a process that was forked while the hooks were attached, even if the process has ended.
+    pub fn parent_of(&self, pid: u32) -> Option<u32> {
+        self.profiles.parents.get(&pid, 0).ok()
+    }
+
+    /// What was counted for imitation, and how many calls found no room.
+    pub fn profiles(&self) -> (&Profiles, u64) {
+        let full = self.counters.get(&counter::NO_PROFILE, 0).map_or(0, |values| values.iter().sum());
+        (&self.profiles, full)
+    }
+
+    /// The targets followed now.
     pub fn target_pids(&self) -> Vec<u32> {
-        lock(&self.targets).keys().flatten().collect()
+        let roles = lock(&self.targets);
+        roles.iter().flatten().filter(|(_, role)| *role == profile::role::ROLE_TARGET).map(|(pid, _)| pid).collect()
     }
 
     /// Followed processes that SIGKILL ended, with their names.

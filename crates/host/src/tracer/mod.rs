@@ -25,6 +25,7 @@ pub(crate) mod layout;
 mod live;
 pub(crate) mod object;
 pub mod options;
+mod profile;
 mod records;
 mod ring;
 mod slots;
@@ -44,6 +45,7 @@ use flatwater_recording::{Call, Event, Gap, HookState, HookStatus, LatencyBucket
 pub use cost::{HookCost, measure_hook_cost};
 pub use error::{Refusal, TraceError};
 pub use object::{TypesError, use_types_of};
+pub use profile::Profiles;
 pub use options::{DEFAULT_HZ, Level, Targets, TraceOptions, Traced};
 pub use slots::OpSlot;
 
@@ -191,6 +193,23 @@ impl Tracer {
     #[must_use]
     pub fn targets(&self) -> Vec<u32> {
         self.live.as_ref().map(Live::target_pids).unwrap_or_default()
+    }
+
+    /// Counts the calls of this process, which is not a target, and of its future children.
+    pub fn add_neighbour(&self, pid: u32) -> Result<(), TraceError> {
+        self.live.as_ref().map_or(Err(TraceError::NotTracing), |live| live.add_neighbour(pid))
+    }
+
+    /// The parent of a process that was forked while the hooks were attached, even if the process has ended.
+    #[must_use]
+    pub fn parent_of(&self, pid: u32) -> Option<u32> {
+        self.live.as_ref()?.parent_of(pid)
+    }
+
+    /// What was counted for imitation (`TraceOptions::profile`), and how many calls found no room.
+    #[must_use]
+    pub fn profiles(&self) -> Option<(&Profiles, u64)> {
+        self.live.as_ref().filter(|_| self.options.profile).map(Live::profiles)
     }
 
     /// Followed processes that SIGKILL ended, with their names.

@@ -19,6 +19,8 @@ pub struct Constants {
     pub target_cgroup: u64,
     /// The hierarchy of `target_cgroup`; 0 is v2.
     pub target_hierarchy: u32,
+    /// Whether calls are counted for imitation (bpf/profile.h).
+    pub profile: bool,
 }
 
 /// A sample takes a stack only in calls at least this old. Most sampled calls are short, and the few microseconds that
@@ -134,6 +136,15 @@ pub fn load(variant: &Variant, btf: &Btf, constants: Constants, tables: &CallTab
     loader.override_global("close_number", &(libc::SYS_close as u64), true);
     if variant.has(Means::RingBuffer) {
         loader.map_max_entries("records", if constants.own_tgid == 0 { RING_BYTES_OTHERS } else { RING_BYTES_OWN });
+    }
+    let profile_calls = u32::from(constants.profile);
+    loader.override_global("profile_calls", &profile_calls, true);
+    let (kinds, offsets) = super::profile::tables();
+    loader.override_global("profile_kind_of", &kinds, true);
+    loader.override_global("profile_offset_of", &offsets, true);
+    if !constants.profile {
+        // The maps are preallocated.
+        loader.map_max_entries("profiles", 1).map_max_entries("profile_files", 1).map_max_entries("parents", 64);
     }
     let rows = super::totals::rows();
     loader.override_global("row_of_call", &rows, true);

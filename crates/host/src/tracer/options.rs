@@ -20,6 +20,8 @@ pub struct TraceOptions {
     pub plain_cpu_ns: u64,
     /// For other programs; own threads need no hook on system calls.
     pub level: Level,
+    /// Count the calls of other programs, so that they can be imitated.
+    pub profile: bool,
 }
 
 /// Which hooks are used, and therefore which programs are slowed.
@@ -57,7 +59,7 @@ pub struct Targets {
 impl TraceOptions {
     #[must_use]
     pub fn own(threshold_ns: u64) -> TraceOptions {
-        TraceOptions { whom: Traced::Own, threshold_ns, hz: DEFAULT_HZ, plain_cpu_ns: 200_000, level: Level::Calls }
+        TraceOptions { whom: Traced::Own, threshold_ns, hz: DEFAULT_HZ, plain_cpu_ns: 200_000, level: Level::Calls, profile: false }
     }
 
     #[must_use]

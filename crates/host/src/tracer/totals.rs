@@ -167,7 +167,7 @@ impl Totals {
 }
 
 /// Lowest and highest latency of a class, ns.
-fn class_bounds(class: usize) -> (u64, u64) {
+pub fn class_bounds(class: usize) -> (u64, u64) {
     if class < 8 {
         return (class as u64, class as u64);
     }

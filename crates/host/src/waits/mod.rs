@@ -46,7 +46,7 @@ use crate::tracer::under_way;
 use chain::Chains;
 use detector::Detector;
 use flatwater_recording::{
-    AsyncCall, Call, Gap, HookState, HookStatus, LatencyBucket, Losses, QueueOwner, Request, Task, Users, Wait, Waited,
+    AsyncCall, Call, Gap, HookState, HookStatus, LatencyBucket, Losses, QueueOwner, Request, ServiceTime, Task, Users, Wait, Waited,
     WakerKind,
 };
 use found::FoundCalls;
@@ -495,6 +495,11 @@ impl WaitTracer {
     /// 20 us per process.
     pub fn owners(&mut self, start_ns: u64, end_ns: u64) -> Vec<QueueOwner> {
         self.owners.take(start_ns, end_ns)
+    }
+
+    /// Service times of devices since the last call.
+    pub fn service_times(&mut self) -> Vec<ServiceTime> {
+        self.owners.take_service_times()
     }
 
     #[must_use]

@@ -10,7 +10,7 @@ use super::ledger::Ledger;
 use super::runners::{Runners, Waited};
 use super::sharing::{Interval, joined, shared_device_ns, stuck};
 use crate::tracer::layout::text;
-use flatwater_recording::{CpuOwner, OwnerBasis, QueueAhead, QueueOwner, Request, RequestOp, Task};
+use flatwater_recording::{CpuOwner, OwnerBasis, QueueAhead, QueueOwner, Request, RequestOp, ServiceTime, Task};
 
 /// Rows of one interval. Beyond this, requests are counted without their file; beyond twice this, without their owner.
 const ROWS_MAX: usize = 1_024;
@@ -272,7 +272,12 @@ type OwnerKey = (u32, Option<Task>, OwnerBasis, RequestOp, u64);
 #[derive(Debug, Default)]
 pub struct QueueOwners {
     rows: HashMap<OwnerKey, QueueOwner>,
+    /// By device, operation, and power of two of the size; over the whole recording.
+    by_size: HashMap<(u32, RequestOp, u32), ServiceTime>,
 }
+
+/// Service times are summed for at most this many devices, operations and sizes together.
+const BY_SIZE_MAX: usize = 4_096;
 
 impl QueueOwners {
     pub fn add(&mut self, record: &RequestRecord, names: &mut Identities) {
@@ -300,6 +305,32 @@ impl QueueOwners {
         row.bytes += u64::from(record.bytes);
         row.queue_ns += record.issue_ns.saturating_sub(record.insert_ns);
         row.device_ns += record.done_ns.saturating_sub(record.issue_ns.max(record.insert_ns));
+        self.add_by_size(record, names);
+    }
+
+    fn add_by_size(&mut self, record: &RequestRecord, names: &mut Identities) {
+        let (op, class) = (operation(record.flags), record.bytes.checked_ilog2().unwrap_or(0));
+        let key = (record.device, op, class);
+        if self.by_size.len() >= BY_SIZE_MAX && !self.by_size.contains_key(&key) {
+            return;
+        }
+        let row = self.by_size.entry(key).or_insert_with(|| ServiceTime {
+            device: names.device(record.device),
+            op,
+            from_bytes: if record.bytes == 0 { 0 } else { 1 << class },
+            ..ServiceTime::default()
+        });
+        row.requests += 1;
+        row.bytes += u64::from(record.bytes);
+        row.queue_ns += record.issue_ns.saturating_sub(record.insert_ns);
+        row.device_ns += record.done_ns.saturating_sub(record.issue_ns.max(record.insert_ns));
+    }
+
+    /// Service times since the last call, by device, operation and size.
+    pub fn take_service_times(&mut self) -> Vec<ServiceTime> {
+        let mut rows: Vec<ServiceTime> = std::mem::take(&mut self.by_size).into_values().collect();
+        rows.sort_by(|a, b| (&a.device, a.op, a.from_bytes).cmp(&(&b.device, b.op, b.from_bytes)));
+        rows
     }
 
     /// The rows of an interval that ends now, busiest first.
@@ -470,5 +501,9 @@ mod tests {
         assert_eq!(rows.iter().map(|row| row.requests).sum::<u64>(), 4 * ROWS_MAX as u64);
         assert!(rows.iter().all(|row| row.width_ns == 1_000));
         assert!(owners.take(1_000, 2_000).is_empty());
+        let times = owners.take_service_times();
+        let (requests, sizes) = (times.iter().map(|row| row.requests).sum::<u64>(), times.len());
+        assert_eq!((requests, sizes, times[0].from_bytes), (4 * ROWS_MAX as u64, 1, 4_096));
+        assert!(owners.take_service_times().is_empty());
     }
 }

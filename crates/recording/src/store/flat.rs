@@ -14,7 +14,8 @@ use arrow_schema::{ArrowError, DataType, Field, Schema};
 use super::TableError;
 use super::rows::{Allowance, Columns};
 use crate::{
-    AsyncCall, CpuOwner, Dirtier, MemoryUser, QueueAhead, QueueOwner, Recording, Request, StackId, Task, Wait,
+    AsyncCall, CpuOwner, Dirtier, Limit, MemoryUser, OperationFiles, Operations, QueueAhead, QueueOwner, Recording,
+    Request, ServiceTime, StackId, Task, Wait,
 };
 
 /// The columns of a batch, for readers of fields.
@@ -139,6 +140,10 @@ flat_tables! {
     MemoryUsers: MemoryUser in memory_users;
     CpuOwners: CpuOwner in cpu_owners;
     AsyncCalls: AsyncCall in async_calls;
+    Operations: Operations in operations;
+    OperationFiles: OperationFiles in operation_files;
+    Limits: Limit in limits;
+    ServiceTimes: ServiceTime in service_times;
 }
 
 macro_rules! table {

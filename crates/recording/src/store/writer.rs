@@ -19,7 +19,9 @@ use super::frames::{self, Packer};
 use super::rows::Rows;
 use super::{TableFile, files, json, seal};
 use crate::header::FORMAT_VERSION;
-use crate::{AsyncCall, Call, Event, Gap, Header, LatencyBucket, Series, Stack, Users, Waited, WorkloadOutcome};
+use crate::{
+    AsyncCall, Call, Event, Gap, Header, Imitation, LatencyBucket, Series, Stack, Users, Waited, WorkloadOutcome,
+};
 
 const FLUSH_EVERY: Duration = Duration::from_secs(1);
 /// The schema is repeated after this many batches, so that damage to it loses minutes and not the whole table.
@@ -169,6 +171,14 @@ impl RecordingWriter {
         self.append(Rows::flat(FlatTable::QueueOwners, &users.owners.as_slice()))?;
         self.append(Rows::flat(FlatTable::Dirtiers, &users.dirtiers.as_slice()))?;
         self.append(Rows::flat(FlatTable::MemoryUsers, &users.memory.as_slice()))
+    }
+
+    /// Appends what is needed to imitate the recorded programs; once, at the end.
+    pub fn append_imitation(&mut self, imitation: &Imitation) -> Result<(), WriteError> {
+        self.append(Rows::flat(FlatTable::Operations, &imitation.operations.as_slice()))?;
+        self.append(Rows::flat(FlatTable::OperationFiles, &imitation.files.as_slice()))?;
+        self.append(Rows::flat(FlatTable::Limits, &imitation.limits.as_slice()))?;
+        self.append(Rows::flat(FlatTable::ServiceTimes, &imitation.service_times.as_slice()))
     }
 
     pub fn append_async_calls(&mut self, rows: &[AsyncCall]) -> Result<(), WriteError> {

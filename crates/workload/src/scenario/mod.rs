@@ -72,6 +72,19 @@ pub struct WorkloadSpec {
 /// Maximum length of a thread's name in the kernel (TASK_COMM_LEN without the terminator).
 const THREAD_NAME_MAX: usize = 15;
 
+/// The name of an actor's thread: with the workload's label instead of the workload's name.
+#[must_use]
+pub fn thread_name(label: &str, workload: &str, actor: &str) -> String {
+    match actor.strip_prefix(workload).filter(|_| label != workload) {
+        Some(rest) => {
+            let room = THREAD_NAME_MAX.saturating_sub(rest.len());
+            let label: String = label.chars().filter(char::is_ascii).take(room).collect();
+            format!("{label}{rest}")
+        }
+        None => actor.to_owned(),
+    }
+}
+
 impl Scenario {
     /// All devices of the machine with name and settings, the disk first.
     pub fn devices(&self) -> impl Iterator<Item = (&str, &DiskSpec, &Setup)> {
@@ -87,11 +100,7 @@ impl WorkloadSpec {
         let mut actors = workload.actors();
         for actor in &mut actors {
             actor.role = self.role.unwrap_or(actor.role);
-            if let Some(rest) = actor.name.strip_prefix(self.entry.name).filter(|_| self.label != self.entry.name) {
-                let room = THREAD_NAME_MAX.saturating_sub(rest.len());
-                let label: String = self.label.chars().filter(char::is_ascii).take(room).collect();
-                actor.name = format!("{label}{rest}");
-            }
+            actor.name = thread_name(&self.label, self.entry.name, &actor.name);
         }
         actors
     }

@@ -1,0 +1,122 @@
+//! `flatwater reproduce REC -o DIR [--check]`: a scenario that imitates a recording, and how close it comes.
+
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use anyhow::Context;
+use clap::Parser;
+
+use super::common::{self, Usage};
+use super::progress::Bar;
+use super::run;
+use super::stop::{self, AtOnce};
+use flatwater_experiment::reproduce::{self, Bounds, Reproduction};
+use flatwater_recording::Recording;
+use flatwater_safefs::Dir;
+use flatwater_workload::scenario::Scenario;
+
+/// Share of the free disk space that a reproduction may use.
+const DISK_PART: u64 = 10;
+const SCENARIO: &str = "scenario.toml";
+const CHECK: &str = "check";
+/// Exit status of `--check` if the run differs.
+const NOT_REPRODUCED: u8 = 3;
+
+#[derive(Debug, clap::Args)]
+pub struct Args {
+    /// A recording that `flatwater record` wrote.
+    recording: PathBuf,
+    /// Write scenario.toml and the jobs for fio into this new or empty directory.
+    #[arg(short = 'o', long = "output", value_name = "DIR", required = true)]
+    out: PathBuf,
+    /// Run the scenario, record it, and compare: exit status 0 if it is reproduced, 3 if not.
+    #[arg(long)]
+    check: bool,
+    /// Where --check runs it.
+    #[arg(long, value_name = "SOURCE", default_value = "host", value_parser = ["host", "vm", "sim"])]
+    on: String,
+    /// Make the volume for the files below this directory; it uses at most a tenth of what is free there.
+    #[arg(short = 'd', long = "dir", value_name = "DIR", default_value = ".")]
+    directory: PathBuf,
+    /// File system of the volume instead of the recorded one.
+    #[arg(long, value_name = "NAME", value_parser = ["ext4", "xfs", "btrfs", "ext2"])]
+    file_system: Option<String>,
+    /// Print the comparison as JSON.
+    #[arg(long, requires = "check")]
+    json: bool,
+}
+
+pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
+    let recording = common::read(&args.recording)?;
+    let explanation = flatwater_explain::explain(&recording);
+    let plan = reproduce::plan(&recording, &explanation, &bounds(args)?)
+        .map_err(|why| Usage::new(format!("{} cannot be reproduced: {why}", args.recording.display())))?;
+    let out = common::claim_output(Some(args.out.clone()), None)?;
+    let files = plan.fio.iter().map(|(name, text)| (name.as_str(), text.as_str()));
+    for (name, text) in [(SCENARIO, plan.scenario.as_str())].into_iter().chain(files) {
+        out.create(name)?.write_all(text.as_bytes()).with_context(|| format!("cannot write {name}"))?;
+    }
+    for note in &plan.notes {
+        common::say(format_args!("flatwater: {note}"));
+    }
+    if !args.check {
+        let jobs: Vec<&str> = plan.fio.iter().map(|(name, _)| name.as_str()).collect();
+        let more = if jobs.is_empty() { String::new() } else { format!(" and {}", jobs.join(", ")) };
+        common::print(&format!("wrote {SCENARIO}{more} in {}", args.out.display()))?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    check(args, &plan.scenario, &out, &recording)
+}
+
+/// What the reproduction may use here. A vm and the model have a disk of their own.
+fn bounds(args: &Args) -> anyhow::Result<Bounds> {
+    let free = flatwater_host::setup::preflight::Free::at(&args.directory);
+    let of_disk = |bytes: u64| if args.on == "host" { bytes / DISK_PART } else { 1 << 30 };
+    Ok(Bounds {
+        disk_bytes: of_disk(free.disk_bytes),
+        memory_bytes: free.memory_bytes.unwrap_or(1 << 30) / 2,
+        file_system: args.file_system.clone(),
+    })
+}
+
+fn check(args: &Args, text: &str, out: &Dir, recording: &Recording) -> anyhow::Result<ExitCode> {
+    let scenario = Scenario::parse(SCENARIO, text).context("the scenario that was written is not valid")?;
+    let at = out.make_dir(CHECK)?;
+    let path = args.out.join(SCENARIO).display().to_string();
+    let directory = args.directory.display().to_string();
+    let options = run::Args::for_scenario(&["--on", &args.on, "-d", &directory, "--", &path]);
+    let stop = stop::on_signal(AtOnce::Restore)?;
+    let progress = Bar::new();
+    let ran = run::perform(&options, &scenario, &at, &stop.flag, &progress);
+    progress.clear();
+    if let (Err(error), Some(status)) = (&ran, stop.status()) {
+        common::say(format_args!("flatwater: interrupted: {error:#}"));
+        return Ok(status);
+    }
+    ran.context("run the reproduction")?;
+    let reproduced = common::read(&at.proc_path())?;
+    let sides = [recording, &reproduced].map(flatwater_explain::explain);
+    let found = reproduce::compare((recording, &sides[0]), (&reproduced, &sides[1]));
+    print(args, &found)?;
+    Ok(if found.is_reproduced() { ExitCode::SUCCESS } else { ExitCode::from(NOT_REPRODUCED) })
+}
+
+fn print(args: &Args, found: &Reproduction) -> anyhow::Result<()> {
+    if args.json {
+        return common::print(&serde_json::to_string_pretty(found)?);
+    }
+    common::print(&flatwater_report::reproduction::text(found, Path::new(&args.out)))
+}
+
+impl run::Args {
+    /// The options of `flatwater run` with these words.
+    fn for_scenario(words: &[&str]) -> run::Args {
+        #[derive(Parser)]
+        struct Command {
+            #[command(flatten)]
+            args: run::Args,
+        }
+        Command::parse_from(std::iter::once(&"run").chain(words)).args
+    }
+}

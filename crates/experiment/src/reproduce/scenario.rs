@@ -1,0 +1,137 @@
+//! The scenario's text, at most 60 lines.
+
+use super::group::Group;
+use super::machine::Setup;
+use super::printable;
+use super::words::{Classes, exact_bytes, rounded};
+use flatwater_explain::Explanation;
+use flatwater_recording::{OperationKind, Recording};
+
+const LINES_MAX: usize = 60;
+const SECOND_NS: u64 = 1_000_000_000;
+const NOTES_MAX: usize = 4;
+
+pub fn text(
+    recording: &Recording,
+    explanation: &Explanation,
+    setup: &Setup,
+    victims: &[Group],
+    neighbours: &[Group],
+    notes: &[String],
+) -> String {
+    let header = &recording.header;
+    let what = plain(&header.target.what);
+    let mut lines = vec![format!("# Written by `flatwater reproduce` from a recording of {what}.")];
+    lines.extend(notes.iter().take(NOTES_MAX).map(|note| format!("# Note: {}.", printable(note))));
+    lines.push("name = \"reproduction\"".to_owned());
+    lines.push(format!("sentence = \"Imitates a recording of {what}.\""));
+    let seconds = (header.duration_ns / SECOND_NS).clamp(5, 30);
+    lines.push(format!("duration = \"{seconds}s\""));
+    lines.push(format!("threshold = \"{}\"", rounded(header.threshold_ns.clamp(100_000, SECOND_NS))));
+    lines.push("judge = \"lost\"".to_owned());
+    lines.push(String::new());
+    lines.push("[setup]".to_owned());
+    lines.extend(setup.lines.iter().cloned());
+    for group in victims.iter().chain(neighbours) {
+        lines.push(String::new());
+        lines.extend(workload(group));
+    }
+    let cause = explanation.findings.first().map_or("", |finding| finding.cause);
+    for (at, (sentence, set)) in fixes(cause, setup).into_iter().enumerate() {
+        let more = ["", "[[fix]]", &format!("name = \"{}\"", at + 1), &format!("sentence = \"{sentence}\""), &format!("set = {{ {set} }}")]
+            .map(str::to_owned);
+        if lines.len() + more.len() <= LINES_MAX {
+            lines.extend(more);
+        }
+    }
+    lines.truncate(LINES_MAX);
+    lines.join("\n") + "\n"
+}
+
+/// Text within a TOML string.
+fn plain(text: &str) -> String {
+    let text: String = printable(text).chars().filter(|c| !matches!(c, '"' | '\\')).take(80).collect();
+    if text.is_empty() { "a program".to_owned() } else { text }
+}
+
+fn workload(group: &Group) -> Vec<String> {
+    let mut lines = vec![format!("# {}", printable(&group.comment)), "[[workload]]".to_owned()];
+    let mut put = |key: &str, value: String| lines.push(format!("{key} = {value}"));
+    put("use", "\"observed\"".to_owned());
+    put("label", format!("\"{}\"", group.label));
+    if group.process {
+        put("role", "\"neighbour\"\nprocess = true".to_owned());
+    }
+    put("threads", group.threads.to_string());
+    put("mix", format!("\"{}\"", group.mix.counts_text()));
+    let uses = |op: u64| group.mix.iter().any(|(known, _)| known == op);
+    if let Some(kind) = group.sync {
+        let name = if kind == OperationKind::Fdatasync { "fdatasync" } else { "fsync" };
+        put("sync", format!("\"{name}\""));
+    }
+    let histograms: [(&str, &Classes, fn(&Classes) -> String); 8] = [
+        ("sync_every", &group.sync_every, Classes::counts_text),
+        ("write_bytes", &group.write_bytes, Classes::sizes_text),
+        ("read_bytes", &group.read_bytes, Classes::sizes_text),
+        ("create_writes", &group.create_writes, Classes::counts_text),
+        ("write_pause", &group.write_pause, Classes::times_text),
+        ("read_pause", &group.read_pause, Classes::times_text),
+        ("sync_pause", &group.sync_pause, Classes::times_text),
+        ("other_pause", &group.other_pause, Classes::times_text),
+    ];
+    for (key, classes, text) in histograms {
+        if !classes.is_empty() {
+            put(key, format!("\"{}\"", text(classes)));
+        }
+    }
+    if group.pass > 0 {
+        put("pass", format!("{}\npass_pause = \"{}\"", group.pass, rounded(group.pass_pause_ns)));
+    }
+    if uses(9) {
+        put("memory", format!("\"{}\"", exact_bytes(group.memory_bytes)));
+    }
+    if uses(0) || uses(1) || uses(2) || uses(5) {
+        put("files", group.files.max(1).to_string());
+        put("file_size", format!("\"{}\"", exact_bytes(group.file_bytes)));
+        put("sequential", format!("{:.3}", group.sequential));
+        for (key, on) in [
+            ("shared", group.shared),
+            ("grow", group.grow),
+            ("direct", group.direct),
+            ("data_sync", group.data_sync),
+            ("append", group.append),
+        ] {
+            if on {
+                put(key, "true".to_owned());
+            }
+        }
+    }
+    lines.iter().flat_map(|line| line.split('\n')).map(str::to_owned).collect()
+}
+
+/// Changes that could help against this cause, each as a sentence and its settings.
+fn fixes(cause: &str, setup: &Setup) -> Vec<(String, String)> {
+    let mut found = Vec::new();
+    let mib = |bytes: u64| bytes >> 20;
+    if let Some(limit) = setup.memory_limit {
+        let more = limit.saturating_mul(4);
+        found.push((format!("A memory limit of {} MiB.", mib(more)), format!("\"cgroup.memory_limit\" = \"{}MiB\"", mib(more))));
+    }
+    if let Some(limit) = setup.dirty_limit {
+        let more = limit.saturating_mul(16);
+        let text = format!("A dirty limit of {} MiB for the device.", mib(more));
+        found.push((text, format!("\"bdi.max_bytes\" = \"{}MiB\"", mib(more).max(1))));
+    }
+    if let Some(limit) = setup.write_bps {
+        let more = limit.saturating_mul(16);
+        found.push((format!("A limit of {} MiB/s.", mib(more).max(1)), format!("\"cgroup.write_bps\" = \"{more}B\"")));
+    }
+    if cause == "run-queue" || cause == "cpu-contention" {
+        found.push(("Threads in a real-time class.".to_owned(), "\"placement.fifo_priority\" = 10".to_owned()));
+    } else {
+        let other = if setup.file_system == Some("xfs") { "ext4" } else { "xfs" };
+        let size = "\"mount.size\" = \"1GiB\"";
+        found.push((format!("{other} instead."), format!("\"mount.file_system\" = \"{other}\", {size}")));
+    }
+    found
+}
