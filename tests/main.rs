@@ -21,6 +21,7 @@ mod record_targets;
 mod recording_corpus;
 mod recording_full_disk;
 mod report;
+mod reproduce;
 mod safe_end;
 mod safe_files;
 mod safe_guest;

@@ -38,10 +38,11 @@ def reproduced(options, recording, place):
 
 
 def cell(options, images, program, beside):
-    matrix = [(victim, aggressor) for victim, aggressor, _ in programs.matrix(options) if (victim.name, aggressor.name) == (program, beside)]
+    names = lambda pair: (pair[0].name, pair[1].name)
+    matrix = [pair for pair in programs.matrix(options) if names(pair) == (program, beside)]
     if not matrix:
         raise Unavailable(f"{program} is not run beside {beside}")
-    victim, aggressor = matrix[0]
+    victim, aggressor, _ = matrix[0]
     row = programs.bounded(options.bound, lambda: programs.one(options, images, victim, aggressor, 0))
     kept = pathlib.Path(options.keep) / f"{program}-{beside}-0"
     return {"program": program, "beside": beside, "file_system": victim.filesystem, "load": row["others"].get("load"),
@@ -54,8 +55,9 @@ def ms(ns):
 
 def table(rows):
     counted = [row for row in rows if "failed" not in row]
-    lines = ["| program | beside | cause recorded | reproduced | kind recorded | reproduced | p99 ms recorded | reproduced | stall ms/s recorded | reproduced |",
-             "|---|---|---|---|---|---|---:|---:|---:|---:|"]
+    head = ("program", "beside", "cause recorded", "reproduced", "kind recorded", "reproduced", "p99 ms recorded", "reproduced",
+            "stall ms/s recorded", "reproduced")
+    lines = ["| " + " | ".join(head) + " |", "|---|---|---|---|---|---|---:|---:|---:|---:|"]
     for row in rows:
         if "failed" in row:
             lines.append(f"| {row['program']} | {row['beside']} | not reproducible: {row['failed'][-80:]} | | | | | | | |")
@@ -94,7 +96,8 @@ def main():
         for row in read(options.again):
             kept = pathlib.Path(options.keep) / f"{row['program']}-{row['beside']}-0"
             fixed = {key: row[key] for key in ("program", "beside", "file_system", "load")}
-            print(json.dumps({**fixed, "on": options.file_system or row["file_system"], **reproduced(options, kept, kept.with_suffix(".reproduced"))}), flush=True)
+            found = reproduced(options, kept, kept.with_suffix(".reproduced"))
+            print(json.dumps({**fixed, "on": options.file_system or row["file_system"], **found}), flush=True)
         return 0
     done = {(row["program"], row["beside"]) for row in read(options.out)}
     asked = [tuple(one.split("+")) for one in options.cells.split(",") if one] or CELLS
@@ -106,7 +109,7 @@ def main():
             options.only, options.beside = {program}, {beside}
             try:
                 row = cell(options, images, program, beside)
-            except (RuntimeError, OSError, subprocess.TimeoutExpired) as why:
+            except (Unavailable, RuntimeError, OSError, subprocess.TimeoutExpired) as why:
                 print(f"reproduce: {program} beside {beside}: {why}", file=sys.stderr, flush=True)
                 continue
             with open(options.out, "a") as out:

@@ -12,6 +12,7 @@ use super::progress::Bar;
 use super::run;
 use super::stop::{self, AtOnce};
 use flatwater_experiment::reproduce::{self, Bounds, Reproduction};
+use flatwater_host::setup::preflight;
 use flatwater_recording::Recording;
 use flatwater_safefs::Dir;
 use flatwater_workload::scenario::Scenario;
@@ -71,7 +72,10 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
 
 /// What the reproduction may use here. A vm and the model have a disk of their own.
 fn bounds(args: &Args) -> anyhow::Result<Bounds> {
-    let free = flatwater_host::setup::preflight::Free::at(&args.directory);
+    if args.on == "host" {
+        preflight::place_of_volume(&args.directory).map_err(Usage::new)?;
+    }
+    let free = preflight::Free::at(&args.directory);
     let of_disk = |bytes: u64| if args.on == "host" { bytes / DISK_PART } else { 1 << 30 };
     Ok(Bounds {
         disk_bytes: of_disk(free.disk_bytes),

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use super::clock::{monotonic_ns, wall_offset_ns};
 use super::error::HostError;
-use super::imitation::{Limits, Neighbours, not_counted};
+use super::imitation::{Limits, Neighbours};
 use super::launch::Launched;
 use super::machine::storage_of;
 use super::noise;
@@ -94,9 +94,8 @@ pub fn record(
     header.target.processes = watched.listed();
     let noise = header.noise_before.insert(noise::measure(None, NOISE_LENGTH));
     let targets = Targets { pids: watched.pids(), cgroup: cgroup.clone(), faults: options.faults };
-    let profile = options.imitation;
-    let trace = TraceOptions { hz: options.stack_hz, level, profile, ..TraceOptions::others(options.threshold_ns, targets) }
-        .above(noise);
+    let trace = TraceOptions { hz: options.stack_hz, level, ..TraceOptions::others(options.threshold_ns, targets) };
+    let trace = TraceOptions { profile: options.imitation, ..trace.above(noise) };
     header.own_cost.syscall_ns = cost.and_then(Result::ok).map(|cost| cost.added_ns);
     let place = working_directory(options, cgroup.as_deref(), &watched);
     let sampler = SamplerOptions {
@@ -134,13 +133,9 @@ pub fn record(
             break;
         }
     }
-    let limits = Limits::at_start(watched.first().or_else(|| first_process(cgroup.as_deref()?)), place.as_deref().ok());
+    let limits = limits_at_start(options, &watched, cgroup.as_deref(), place.as_deref().ok());
     let status = watch(options, &mut session, (&mut watched, command.as_mut()), start_ns, stop, tell)?;
-    if options.imitation {
-        session.imitation(limits)?;
-    } else {
-        session.gaps(&[not_counted("--no-operations was given", "record without --no-operations")])?;
-    }
+    session.imitation(limits)?;
     finish(session, &watched, tell)?;
     Ok(status)
 }
@@ -154,6 +149,17 @@ fn finish(mut session: Session, watched: &WatchedSet, tell: &mut dyn FnMut(Progr
     tell(Progress::Said("sealing the recording"));
     session.finish(Vec::new())?;
     Ok(())
+}
+
+/// `None` if no operations are counted.
+fn limits_at_start(
+    options: &RecordOptions,
+    watched: &WatchedSet,
+    cgroup: Option<&Path>,
+    place: Option<&Path>,
+) -> Option<Limits> {
+    let first = || watched.first().or_else(|| first_process(cgroup?));
+    options.imitation.then(|| Limits::at_start(first(), place))
 }
 
 /// The hooks to use.

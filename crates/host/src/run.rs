@@ -30,7 +30,8 @@ use flatwater_recording::{
 };
 use flatwater_safefs::Dir;
 use flatwater_workload::maildir;
-use flatwater_workload::scenario::Scenario;
+use flatwater_workload::scenario::{Scenario, WorkloadSpec};
+use flatwater_workload::{ActorStart, Role};
 use rustix::fs::{Access, AtFlags, CWD, Mode, OFlags};
 use rustix::io::Errno;
 
@@ -311,8 +312,20 @@ fn begin(scenario: &Scenario, applied: &Applied, session: &mut Session, start_ns
     session.header.setup = setup.with(&in_force(scenario, applied));
     session.header.notes.extend(withheld_note(applied).map(Note::Text));
     session.gaps(&unread)?;
+    session.header.target.neighbours = processes_beside(scenario);
     session.observer.begin(start_ns);
     session.publish_header()
+}
+
+/// The names of processes that only disturb the measured threads.
+fn processes_beside(scenario: &Scenario) -> Vec<String> {
+    let of = |spec: &WorkloadSpec| {
+        let built = (spec.entry.build)(&spec.params, scenario.seed).ok();
+        built.map(|workload| spec.actors(workload.as_ref())).unwrap_or_default()
+    };
+    let actors = scenario.workloads.iter().flat_map(of);
+    let beside = actors.filter(|actor| actor.start == ActorStart::OnSpawn && actor.role == Role::Neighbour);
+    beside.map(|actor| actor.name).collect()
 }
 
 /// The measured part: from the start of the actors to their end.
@@ -450,6 +463,7 @@ fn conclude(
     if !reasons.is_empty() {
         session.header.notes.push(Note::Text(format!("precursor: {}", reasons.join("; "))));
     }
+    session.service_times()?;
     session.stop_sampling(collector.workload_cpu_ns())
 }
 
@@ -458,6 +472,8 @@ fn begin_after_preparing(session: &mut Session, start_ns: u64, prepared_ns: u64)
     session.header.clock.start_ns = start_ns + prepared_ns;
     session.header.notes.retain(|note| !matches!(note, Note::Prepared { .. }));
     session.header.notes.push(Note::Prepared { ns: prepared_ns });
+    // Those of the preparation.
+    drop(session.observer.service_times());
     session.publish_header()
 }
 

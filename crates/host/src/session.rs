@@ -1,7 +1,7 @@
 //! A recording in progress: writes what the [`Observer`] reads.
 
 use super::error::HostError;
-use super::imitation::{self, Limits};
+use super::imitation::{self, Limits, not_counted};
 use super::machine;
 use super::observer::{Interval, Observer};
 use super::own_cost::{OwnCostMeter, give_back_memory};
@@ -11,7 +11,7 @@ use super::tracer::{TraceOptions, Traced, Tracer};
 use super::waits::Span;
 use flatwater_recording::store::{Finished, RecordingWriter};
 use flatwater_recording::units::Nanos;
-use flatwater_recording::{Event, EventKind, Gap, Header, Note, OwnCost, Series, WorkloadOutcome};
+use flatwater_recording::{Event, EventKind, Gap, Header, Imitation, Note, OwnCost, Series, WorkloadOutcome};
 use flatwater_safefs::Dir;
 use flatwater_workload::outcome::levels;
 
@@ -111,8 +111,18 @@ impl Session {
         self.series(interval.series)
     }
 
+    /// Writes the service times of devices; once, before the hooks are detached.
+    pub fn service_times(&mut self) -> Result<(), HostError> {
+        let service_times = self.observer.service_times();
+        Ok(self.writer.append_imitation(&Imitation { service_times, ..Imitation::default() })?)
+    }
+
     /// Writes what is needed to imitate the recorded programs; once, before the hooks are detached.
-    pub fn imitation(&mut self, limits: Limits) -> Result<(), HostError> {
+    /// `None`: the user did not want it.
+    pub fn imitation(&mut self, limits: Option<Limits>) -> Result<(), HostError> {
+        let Some(limits) = limits else {
+            return self.gaps(&[not_counted("--no-operations was given", "record without --no-operations")]);
+        };
         let service_times = self.observer.service_times();
         let (imitation, gaps) = imitation::collect(&self.observer.tracer, service_times, limits);
         self.writer.append_imitation(&imitation)?;

@@ -1,5 +1,5 @@
 //! What is needed to imitate the recorded programs: their operations, their files, the limits of the machine, and the
-//! service times of its devices.
+//! service times of devices.
 
 use crate::call::named_enum;
 use crate::store::flat::{named_cells, table};
@@ -37,7 +37,8 @@ named_enum! {
 named_cells!(OperationKind, GroupRole);
 
 table! {
-    /// The operations of one kind of one group of threads: those of a process with the same name, on one file system. Sums over the recording; for a neighbour since it was noticed.
+    /// The operations of one kind of one group of threads: those of a process with the same name, on one file system.
+    /// Sums over the recording; for a neighbour since it was noticed.
     Operations = "operations" {
         role: GroupRole,
         /// Null for neighbours, whose processes of one name are counted together.
@@ -55,20 +56,24 @@ table! {
         sequential: u64,
         /// Time within these calls, summed.
         call_ns: u64,
-        /// Pauses before these calls: from the end of the thread's previous operation. A thread's first operation has none.
+        /// Pauses before these calls: from the end of the thread's previous operation. A thread's first operation has
+        /// none.
         pauses: u64,
         pause_ns: u64,
         /// Histogram of those pauses in ns: `LOWEST:COUNT` for each class, a power of two wide.
         pause_classes: String,
-        /// Histogram of the bytes of reads and writes: `LOWEST:COUNT` for each class, an eighth of its lowest value wide.
+        /// Histogram of the bytes of reads and writes: `LOWEST:COUNT` for each class, at most an eighth of the lowest
+        /// value wide.
         size_classes: String,
-        /// Histogram of the number of writes of a thread between two of its syncs, in the row of its writes.
+        /// Histogram of the number of writes of a thread between two syncs, in the row of the writes.
         sync_classes: String,
         /// Threads of the group, counted when they made their first operation under this name.
         threads: u64,
-        /// Transfers of the group with O_DIRECT, and writes with O_SYNC or O_DSYNC, and with O_APPEND; the same in each row of the group.
+        /// Transfers of the group with O_DIRECT; the same in each row of the group, as the next two.
         direct: u64,
+        /// Writes with O_SYNC or O_DSYNC.
         synced: u64,
+        /// Writes with O_APPEND.
         appended: u64,
     }
 }
@@ -103,7 +108,7 @@ table! {
 table! {
     /// A limit or property of the machine that a reproduction needs, at the start and at the end of the recording.
     Limit = "limits" {
-        /// `file_system`, `mount_options`, `device`, `size_bytes`, `free_bytes`; the knobs' names for others.
+        /// `file_system`, `mount_options`, `device`, `capacity`, `free` (bytes); the knobs' names for others.
         name: String,
         /// Number of the file system that it belongs to; empty for those of the target's cgroups and of the machine.
         file_system: String,

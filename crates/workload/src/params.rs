@@ -124,7 +124,7 @@ impl Params {
         self.raw(name).parse::<Nanos>().unwrap_or_default().0
     }
 
-    /// A histogram, in the unit of its declaration.
+    /// A histogram, in the declared unit.
     #[must_use]
     pub fn histogram(&self, name: &str) -> Histogram {
         let text = self.raw(name);

@@ -1,4 +1,4 @@
-//! Compares a recording with a run of its reproduction.
+//! Compares a recording with a run that reproduces it.
 
 use flatwater_explain::aggressor::Means;
 use flatwater_explain::{Explanation, Finding, Percentiles};

@@ -10,8 +10,8 @@ pub fn jobs(recording: &Recording, victims: &[Group], neighbours: &[Group]) -> V
         let jobs: Vec<String> = groups.iter().filter_map(job).collect();
         (!jobs.is_empty()).then(|| {
             let head = format!(
-                "; Written by `flatwater reproduce`. Run it in an empty directory: fio {name}\n[global]\nruntime={seconds}\ntime_based\n\
-                 ioengine=psync\nfallocate=none\n"
+                "; Written by `flatwater reproduce`. Run it in an empty directory: fio {name}\n[global]\n\
+                 runtime={seconds}\ntime_based\nioengine=psync\nfallocate=none\n"
             );
             (name.to_owned(), format!("{head}\n{}", jobs.join("\n")))
         })

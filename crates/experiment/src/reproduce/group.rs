@@ -22,7 +22,7 @@ const MINUTE_NS: u64 = 60_000_000_000;
 const SHARE_MIN: f64 = 0.01;
 /// Findings whose aggressors are imitated.
 const FINDINGS: usize = 3;
-/// Size of the writes of a program of which only dirty pages were seen: assumed, and said so.
+/// Assumed size of the writes of a program of which only dirty pages were seen; the scenario marks it as assumed.
 const ASSUMED_WRITE_BYTES: u64 = 64 << 10;
 
 /// The imitation of one group of threads or processes.
@@ -136,6 +136,9 @@ pub fn victims(recording: &Recording, place: &Place, notes: &mut Vec<String>) ->
         alike.entry((row.thread.as_str(), own.data_sync_kind(), writes)).or_default().add(row);
     }
     let mut found: Vec<Sums> = alike.into_values().filter(|sums| imitable(sums) > 0).collect();
+    for sums in &mut found {
+        count_threads(sums, recording.operations.iter().filter(|row| row.role == GroupRole::Target));
+    }
     found.sort_by_key(|sums| std::cmp::Reverse(sums.call_ns()));
     let total = found.iter().map(Sums::call_ns).fold(0, u64::saturating_add).max(1);
     let enough = |sums: &Sums| sums.call_ns() as f64 >= SHARE_MIN * total as f64;
@@ -154,6 +157,15 @@ pub fn victims(recording: &Recording, place: &Place, notes: &mut Vec<String>) ->
         group(sums, &own, recording.header.duration_ns, label("victim", at, sums))
     })
     .collect()
+}
+
+/// Threads are counted at their first operation, which may be on another file system.
+fn count_threads<'a>(sums: &mut Sums, rows: impl Iterator<Item = &'a Operations>) {
+    let mut by_group: BTreeMap<(Option<u32>, &str, &str), u64> = BTreeMap::new();
+    for row in rows.filter(|row| sums.names.contains(&row.thread) && sums.pids.contains(&row.pid)) {
+        by_group.insert((row.pid, row.thread.as_str(), row.file_system.as_str()), row.threads);
+    }
+    sums.threads = by_group.into_values().fold(0, u64::saturating_add);
 }
 
 /// Operations that the workload can perform.
@@ -200,8 +212,10 @@ fn group(sums: &Sums, files: &[&OperationFiles], duration_ns: u64, label: String
     made.sync_pause = pauses(sums, &[OperationKind::Fsync, OperationKind::Fdatasync, OperationKind::Syncfs]);
     made.other_pause = pauses(sums, &[OperationKind::Create, OperationKind::Unlink]);
     let moved = reads.saturating_add(writes).max(1);
-    let in_order = [OperationKind::Read, OperationKind::Write].map(|kind| sums.ops.get(&kind).map_or(0, |row| row.sequential));
-    made.sequential = (in_order.iter().fold(0, |sum: u64, more| sum.saturating_add(*more)) as f64 / moved as f64).min(1.0);
+    let in_order =
+        [OperationKind::Read, OperationKind::Write].map(|kind| sums.ops.get(&kind).map_or(0, |row| row.sequential));
+    made.sequential =
+        (in_order.iter().fold(0, |sum: u64, more| sum.saturating_add(*more)) as f64 / moved as f64).min(1.0);
     made.direct = sums.direct > moved / 2;
     made.data_sync = sums.synced > writes / 2 && writes > 0;
     made.append = sums.appended > writes / 2 && writes > 0;
@@ -302,10 +316,14 @@ pub fn neighbours(
     }
     let programs: BTreeSet<&str> = named.iter().map(|one| one.program.as_str()).collect();
     let mut sums = Sums::default();
-    let rows = recording.operations.iter().filter(|row| row.role == GroupRole::Neighbour);
-    for row in rows.filter(|row| row.file_system == place.number || programs.contains(row.thread.as_str())) {
-        sums.add(row);
+    let theirs = || recording.operations.iter().filter(|row| row.role == GroupRole::Neighbour);
+    let here = |row: &&Operations| row.file_system == place.number;
+    if theirs().any(|row| here(&row)) {
+        theirs().filter(here).for_each(|row| sums.add(row));
+    } else {
+        theirs().filter(|row| programs.contains(row.thread.as_str())).for_each(|row| sums.add(row));
     }
+    count_threads(&mut sums, theirs());
     let mut made = Vec::new();
     if imitable(&sums) > 0 {
         let files: Vec<&OperationFiles> = recording
@@ -316,12 +334,13 @@ pub fn neighbours(
         let first = named.iter().find(|one| sums.names.contains(&one.program)).map_or("", |one| one.program.as_str());
         let mut group = group(&sums, &files, recording.header.duration_ns, named_label(first, &made));
         if files.iter().any(|row| row.shared == Some(true)) {
-            notes.push("the neighbour used a file of the target; the imitation uses files of its own".to_owned());
+            notes.push("the neighbour used a file of the target; the imitation uses other files".to_owned());
         }
         group.process = true;
         made.push(group);
     }
-    for one in &named {
+    let of_first = explanation.findings.iter().take(1).flat_map(|finding| &finding.aggressors);
+    for one in of_first {
         if made.len() >= 2 || sums.names.contains(&one.program) {
             continue;
         }

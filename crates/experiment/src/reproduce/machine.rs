@@ -28,6 +28,8 @@ const KNOWN: &[(&str, u64)] = &[("ext4", 128 << 20), ("ext2", 64 << 20), ("xfs",
 /// Memory of the imitating processes besides the page cache.
 const OWN_BYTES: u64 = 40 << 20;
 const LIMIT_MIN: u64 = 64 << 20;
+/// The largest value of these knobs.
+const RATE_MAX: u64 = 64 << 30;
 
 pub fn place(recording: &Recording) -> Place {
     let mut best: (u64, &str) = (0, "");
@@ -70,7 +72,7 @@ pub fn setup(
     if file_system != recorded {
         notes.push(format!("recorded on {}, reproduced on {file_system}", printable(recorded)));
     }
-    let size = number(recording, "size_bytes", &place.number).unwrap_or(VOLUME_MAX);
+    let size = number(recording, "capacity", &place.number).unwrap_or(VOLUME_MAX);
     let size = size.clamp(smallest, VOLUME_MAX).min(bounds.disk_bytes) >> 20 << 20;
     if size < smallest {
         return Err(NotReproducible::NoRoom { need: smallest >> 20, free: bounds.disk_bytes >> 20 });
@@ -87,7 +89,7 @@ pub fn setup(
     // Without a recorded limit the cgroup only bounds what a reproduction can take from the machine.
     setup.lines.push(format!("\"cgroup.memory_limit\" = \"{}MiB\"", limit.unwrap_or(most) >> 20));
     for name in ["cgroup.write_bps", "cgroup.read_bps"] {
-        if let Some(value) = number(recording, name, "").map(|value| value.clamp(4096, 64 << 30)) {
+        if let Some(value) = number(recording, name, "").map(|value| value.clamp(4096, RATE_MAX)) {
             setup.lines.push(format!("\"{name}\" = \"{value}B\""));
             setup.write_bps = Some(value);
         }
@@ -107,15 +109,22 @@ fn dirty_limits(recording: &Recording, place: &Place, notes: &mut Vec<String>, s
     if number(recording, "bdi.strict_limit", &place.number) == Some(1) {
         setup.lines.push("\"bdi.strict_limit\" = 1".to_owned());
         if let Some(bytes) = number(recording, "bdi.max_bytes", &place.number) {
-            let bytes = bytes.clamp(1 << 20, 64 << 30);
+            let bytes = bytes.clamp(1 << 20, RATE_MAX);
             setup.lines.push(format!("\"bdi.max_bytes\" = \"{bytes}B\""));
             setup.dirty_limit = Some(bytes);
         }
     }
-    let usual = [("vm.dirty_ratio", 20), ("vm.dirty_background_ratio", 10), ("vm.dirty_bytes", 0), ("vm.dirty_background_bytes", 0)];
+    let usual = [
+        ("vm.dirty_ratio", 20),
+        ("vm.dirty_background_ratio", 10),
+        ("vm.dirty_bytes", 0),
+        ("vm.dirty_background_bytes", 0),
+    ];
     for (name, usual) in usual {
         if let Some(value) = number(recording, name, "").filter(|value| *value != usual) {
-            notes.push(format!("recorded with {name} = {value}: the whole machine's, not set; --with {name}={value} --apply sets it"));
+            notes.push(format!(
+                "recorded with {name} = {value} of the whole machine, which is not set; --with {name}={value} --apply sets it"
+            ));
         }
     }
 }

@@ -7,9 +7,9 @@ mod fio;
 mod group;
 mod machine;
 mod scenario;
-mod words;
 #[cfg(test)]
 mod tests;
+mod words;
 
 pub use compare::{AggressorKind, Reproduction, Side, compare};
 
@@ -46,7 +46,7 @@ pub enum NotReproducible {
     NoOperations { why: String },
     #[error("the target made no operation on files that can be imitated{why}")]
     Nothing { why: String },
-    #[error("a volume for it needs {need} MiB, but a tenth of what is free is {free} MiB; choose another directory with -d")]
+    #[error("its volume needs {need} MiB, but a tenth of what is free is {free} MiB; choose another directory with -d")]
     NoRoom { need: u64, free: u64 },
 }
 
@@ -60,8 +60,8 @@ pub fn plan(recording: &Recording, explanation: &Explanation, bounds: &Bounds) -
         return Err(NotReproducible::Scenario { name: printable(name) });
     }
     if recording.operations.is_empty() {
-        let told = recording.gaps.iter().find(|gap| gap.what.contains("`flatwater reproduce`"));
-        let why = told.map_or_else(|| "it is of an earlier version, or damaged".to_owned(), |gap| gap.why.clone());
+        let gap = recording.gaps.iter().find(|gap| gap.what.contains("`flatwater reproduce`"));
+        let why = gap.map_or_else(|| "it is of an earlier version, or damaged".to_owned(), |gap| gap.why.clone());
         return Err(NotReproducible::NoOperations { why: printable(&why) });
     }
     let place = machine::place(recording);

@@ -10,6 +10,8 @@ use flatwater_recording::{OperationKind, Recording};
 const LINES_MAX: usize = 60;
 const SECOND_NS: u64 = 1_000_000_000;
 const NOTES_MAX: usize = 4;
+/// The largest value of the knobs in fixes.
+const KNOB_MAX: u64 = 64 << 30;
 
 pub fn text(
     recording: &Recording,
@@ -38,8 +40,14 @@ pub fn text(
     }
     let cause = explanation.findings.first().map_or("", |finding| finding.cause);
     for (at, (sentence, set)) in fixes(cause, setup).into_iter().enumerate() {
-        let more = ["", "[[fix]]", &format!("name = \"{}\"", at + 1), &format!("sentence = \"{sentence}\""), &format!("set = {{ {set} }}")]
-            .map(str::to_owned);
+        let more = [
+            "",
+            "[[fix]]",
+            &format!("name = \"{}\"", at + 1),
+            &format!("sentence = \"{sentence}\""),
+            &format!("set = {{ {set} }}"),
+        ]
+        .map(str::to_owned);
         if lines.len() + more.len() <= LINES_MAX {
             lines.extend(more);
         }
@@ -71,8 +79,8 @@ fn workload(group: &Group) -> Vec<String> {
     }
     let histograms: [(&str, &Classes, fn(&Classes) -> String); 8] = [
         ("sync_every", &group.sync_every, Classes::counts_text),
-        ("write_bytes", &group.write_bytes, Classes::sizes_text),
-        ("read_bytes", &group.read_bytes, Classes::sizes_text),
+        ("write_size", &group.write_bytes, Classes::sizes_text),
+        ("read_size", &group.read_bytes, Classes::sizes_text),
         ("create_writes", &group.create_writes, Classes::counts_text),
         ("write_pause", &group.write_pause, Classes::times_text),
         ("read_pause", &group.read_pause, Classes::times_text),
@@ -114,16 +122,19 @@ fn fixes(cause: &str, setup: &Setup) -> Vec<(String, String)> {
     let mut found = Vec::new();
     let mib = |bytes: u64| bytes >> 20;
     if let Some(limit) = setup.memory_limit {
-        let more = limit.saturating_mul(4);
-        found.push((format!("A memory limit of {} MiB.", mib(more)), format!("\"cgroup.memory_limit\" = \"{}MiB\"", mib(more))));
+        let more = limit.saturating_mul(4).min(KNOB_MAX);
+        found.push((
+            format!("A memory limit of {} MiB.", mib(more)),
+            format!("\"cgroup.memory_limit\" = \"{}MiB\"", mib(more)),
+        ));
     }
     if let Some(limit) = setup.dirty_limit {
-        let more = limit.saturating_mul(16);
+        let more = limit.saturating_mul(16).min(KNOB_MAX);
         let text = format!("A dirty limit of {} MiB for the device.", mib(more));
         found.push((text, format!("\"bdi.max_bytes\" = \"{}MiB\"", mib(more).max(1))));
     }
     if let Some(limit) = setup.write_bps {
-        let more = limit.saturating_mul(16);
+        let more = limit.saturating_mul(16).min(KNOB_MAX);
         found.push((format!("A limit of {} MiB/s.", mib(more).max(1)), format!("\"cgroup.write_bps\" = \"{more}B\"")));
     }
     if cause == "run-queue" || cause == "cpu-contention" {

@@ -1,3 +1,5 @@
+//! Tests of plans and of the scenarios in them.
+
 use flatwater_explain::explain;
 use flatwater_recording::{GroupRole, Header, Limit, OperationFiles, OperationKind, Operations, Recording, Source};
 use flatwater_workload::scenario::Scenario;
@@ -73,7 +75,7 @@ fn a_recording_becomes_a_scenario_and_fio_jobs() {
     let workload = &read.workloads[0];
     let value = |key: &str| workload.params.iter().find(|(name, _)| *name == key).map(|(_, value)| value.to_owned());
     assert_eq!(value("sync_every").as_deref(), Some("16:1"));
-    assert_eq!(value("write_bytes").as_deref(), Some("8.00KiB:1600").or(value("write_bytes").as_deref()));
+    assert_eq!(value("write_size").as_deref(), Some("8KiB:1600"));
     assert_eq!((value("sync").as_deref(), value("threads").as_deref()), (Some("fdatasync"), Some("1")));
     assert_eq!(read.setup.get("mount.file_system"), Some("ext4"));
     assert_eq!(read.setup.number("cgroup.write_bps"), Some(1 << 20));

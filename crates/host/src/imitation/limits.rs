@@ -24,7 +24,7 @@ pub struct Limits {
 }
 
 impl Limits {
-    /// Reads the limits of this process and of the file system of its directory.
+    /// Reads the limits of this process and of the file system under the directory.
     #[must_use]
     pub fn at_start(pid: Option<u32>, directory: Option<&Path>) -> Limits {
         let mounts = mounts::read().unwrap_or_default();
@@ -42,7 +42,8 @@ impl Limits {
         numbers.extend(own.map(|mount| mount.number.clone()).filter(|own| !file_systems.contains(own)));
         let end = read(self.pid, &mounts, &numbers);
         let mut rows: BTreeMap<Key, Limit> = BTreeMap::new();
-        for ((key, value), is_end) in self.start.iter().map(|one| (one, false)).chain(end.iter().map(|one| (one, true))) {
+        for ((key, value), is_end) in self.start.iter().map(|one| (one, false)).chain(end.iter().map(|one| (one, true)))
+        {
             let new = || Limit { name: key.0.clone(), file_system: key.1.clone(), ..Limit::default() };
             let row = rows.entry(key.clone()).or_insert_with(new);
             *(if is_end { &mut row.at_end } else { &mut row.at_start }) = Some(value.clone());
@@ -73,13 +74,15 @@ fn file_system(mount: &Mount, found: &mut BTreeMap<Key, String>) {
     put("file_system", mount.kind.clone());
     put("mount_options", mount.all_options());
     if let Ok(space) = rustix::fs::statvfs(&mount.point) {
-        put("size_bytes", space.f_blocks.saturating_mul(space.f_frsize).to_string());
-        put("free_bytes", space.f_bavail.saturating_mul(space.f_frsize).to_string());
+        put("capacity", space.f_blocks.saturating_mul(space.f_frsize).to_string());
+        put("free", space.f_bavail.saturating_mul(space.f_frsize).to_string());
     }
     let Some(device) = devices_of(&mount.point).into_iter().next() else { return };
     put("device", device.name.clone());
     let disk = Device { number: device.disk_number, name: device.disk, own: false };
-    for knob in flatwater_recording::KNOBS.iter().filter(|knob| [KnobPlace::Bdi, KnobPlace::Queue].contains(&knob.place)) {
+    for knob in
+        flatwater_recording::KNOBS.iter().filter(|knob| [KnobPlace::Bdi, KnobPlace::Queue].contains(&knob.place))
+    {
         if let Some(value) = knobs::file_of(knob, Some(&disk)).and_then(|file| knobs::read(&file).ok()) {
             put(knob.key, value);
         }
@@ -105,7 +108,8 @@ fn cgroups(pid: u32, mounts: &[Mount], numbers: &[String], found: &mut BTreeMap<
         ];
         for (name, files) in usage {
             let text = files.iter().find_map(|file| fs::read_to_string(place.join(file)).ok());
-            let value = text.and_then(|text| if name.ends_with("anon_bytes") { anonymous(&text) } else { number(&text) });
+            let value =
+                text.and_then(|text| if name.ends_with("anon_bytes") { anonymous(&text) } else { number(&text) });
             found.extend(value.map(|value| ((name.to_owned(), String::new()), value.to_string())));
         }
         for _ in 0..LEVELS_MAX {
@@ -172,9 +176,10 @@ fn limits_at(place: &Path, disks: &[String], found: &mut BTreeMap<Key, String>) 
         }
     }
     let quota = |quota: u64, period: u64| quota.saturating_mul(100_000) / period.max(1);
-    if let (Some(limit), Some(period)) =
-        (text("cpu.cfs_quota_us").and_then(|text| number(&text)), text("cpu.cfs_period_us").and_then(|text| number(&text)))
-    {
+    if let (Some(limit), Some(period)) = (
+        text("cpu.cfs_quota_us").and_then(|text| number(&text)),
+        text("cpu.cfs_period_us").and_then(|text| number(&text)),
+    ) {
         put("cgroup.cpu_quota_us", quota(limit, period));
     }
     let both = text("cpu.max");

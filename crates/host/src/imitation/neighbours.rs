@@ -94,9 +94,11 @@ impl Neighbours {
 
 fn suspects(interval: &Interval) -> BTreeSet<u32> {
     let pid = |task: &Option<Task>| task.as_ref().map(|task| task.pid);
-    let busy = interval.users.owners.iter().filter(|row| {
-        row.op != RequestOp::Other && (row.bytes >= BYTES_MIN || row.requests >= REQUESTS_MIN)
-    });
+    let busy = interval
+        .users
+        .owners
+        .iter()
+        .filter(|row| row.op != RequestOp::Other && (row.bytes >= BYTES_MIN || row.requests >= REQUESTS_MIN));
     let ahead = interval.waited.ahead.iter().filter(|row| row.device_ns >= AHEAD_NS_MIN);
     let dirtiers = interval.users.dirtiers.iter().filter(|row| row.bytes.unwrap_or(0) >= BYTES_MIN);
     let waits = interval.waited.waits.iter();

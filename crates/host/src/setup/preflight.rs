@@ -87,6 +87,43 @@ impl Free {
     }
 }
 
+/// Why a volume's image must not be made in this directory.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum BadPlace {
+    #[error("{0} is in memory, so that the volume would have no device; choose a directory on a disk with -d")]
+    Memory(String),
+    #[error("{0} is on a network file system; choose a directory on a local disk with -d")]
+    Network(String),
+    #[error("{0} is on a read-only file system; choose another directory with -d")]
+    ReadOnly(String),
+    #[error("{0} cannot hold files: {1}; choose another directory with -d")]
+    Unusable(String, String),
+}
+
+/// Refuses a directory in which a volume would not behave as a disk.
+pub fn place_of_volume(dir: &Path) -> Result<(), BadPlace> {
+    /// include/uapi/linux/magic.h: tmpfs, ramfs; NFS, CIFS, SMB2, FUSE, AFS, Ceph, 9P.
+    const MEMORY: &[u64] = &[0x0102_1994, 0x8584_58f6];
+    const NETWORK: &[u64] = &[0x6969, 0xff53_4d42, 0xfe53_4d42, 0x6573_5546, 0x5346_414f, 0x00c3_6400, 0x0102_1997];
+    let name = || dir.display().to_string();
+    let of = |error: rustix::io::Errno| BadPlace::Unusable(name(), std::io::Error::from(error).to_string());
+    let kind = rustix::fs::statfs(dir).map_err(of)?.f_type.cast_unsigned();
+    let space = rustix::fs::statvfs(dir).map_err(of)?;
+    if MEMORY.contains(&kind) {
+        return Err(BadPlace::Memory(name()));
+    }
+    if NETWORK.contains(&kind) {
+        return Err(BadPlace::Network(name()));
+    }
+    if space.f_flag.contains(rustix::fs::StatVfsMountFlags::RDONLY) {
+        return Err(BadPlace::ReadOnly(name()));
+    }
+    if space.f_blocks == 0 {
+        return Err(BadPlace::Unusable(name(), "its file system has no blocks".to_owned()));
+    }
+    Ok(())
+}
+
 /// Refuses a scenario that does not fit in `dir`, with the `--scale` that would fit.
 pub fn check(scenario: &Scenario, dir: &Path) -> Result<Footprint, Misfit> {
     if let Some(device) = scenario.machine.devices.first() {

@@ -60,9 +60,10 @@ impl Spec {
     fn mkfs_arguments(&self) -> Vec<String> {
         let own: &[&str] = match self.file_system.as_str() {
             // Without lazy initialisation, since a kernel thread would write inode tables during the measurement.
-            "ext4" => &["-q", "-F", "-E", "lazy_itable_init=0,lazy_journal_init=0"],
-            "ext2" => &["-q", "-F"],
-            _ => &["-q", "-f"],
+            // Without discard, which would make holes in the image.
+            "ext4" => &["-q", "-F", "-E", "nodiscard,lazy_itable_init=0,lazy_journal_init=0"],
+            "ext2" => &["-q", "-F", "-E", "nodiscard"],
+            _ => &["-q", "-f", "-K"],
         };
         own.iter().map(|&word| word.to_owned()).chain(self.mkfs_options.iter().cloned()).collect()
     }
@@ -156,13 +157,32 @@ fn make_image(dir: &Dir, image: &Place, bytes: u64) -> Result<File, SetupError> 
     // Allocated ahead, so that the device under test does not wait for block allocation in the file system below.
     let allocated = rustix::fs::fallocate(&file, rustix::fs::FallocateFlags::empty(), 0, bytes);
     match allocated {
-        Ok(()) => {}
+        Ok(()) => {
+            fill(&file, bytes.min(FILLED_MAX)).map_err(|source| SetupError::file("write", image.path(), source))?
+        }
         Err(rustix::io::Errno::OPNOTSUPP) => {
             file.set_len(bytes).map_err(|source| SetupError::file("size", image.path(), source))?;
         }
         Err(error) => return Err(SetupError::file("allocate", image.path(), error.into())),
     }
     Ok(file)
+}
+
+/// A larger image is written only up to here, to bound the time of the preparation.
+const FILLED_MAX: u64 = 2 << 30;
+
+/// Writes the image once. The first write to a block that was only allocated makes the file system below commit its
+/// journal, so that a flush of the device takes several times as long.
+fn fill(file: &File, bytes: u64) -> std::io::Result<()> {
+    let zeros = vec![0; 1 << 20];
+    let mut left = bytes;
+    let mut to = file;
+    while left > 0 {
+        let part = left.min(zeros.len() as u64) as usize;
+        std::io::Write::write_all(&mut to, &zeros[..part])?;
+        left -= part as u64;
+    }
+    file.sync_all()
 }
 
 /// Attaches a loop device to the image and returns `/dev/loopN`; checks that the image backs it before anything is

@@ -27,7 +27,8 @@ pub struct HookCost {
 pub fn measure_hook_cost() -> Result<HookCost, TraceError> {
     let btf = object::kernel_types()?;
     // Loaded once, because loading takes longer than all rounds together.
-    let constants = Constants { own_tgid: 0, threshold_ns: u64::MAX, target_cgroup: 0, target_hierarchy: 0, profile: false };
+    let constants =
+        Constants { own_tgid: 0, threshold_ns: u64::MAX, target_cgroup: 0, target_hierarchy: 0, profile: false };
     let (mut ebpf, ..) = variant::first_accepted(&object::without(), |variant| {
         let mut ebpf = object::load(variant, &btf, constants, &CallTables::of_all())?;
         hooks::load_calls(&mut ebpf, &btf)?;

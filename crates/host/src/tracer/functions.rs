@@ -79,7 +79,8 @@ pub fn attach(ebpf: &mut Ebpf, btf: &Btf) -> Result<(Vec<FdLink>, HookStatus), T
 /// Checks whether this kernel allows these hooks, by attaching both programs briefly to one function.
 pub fn allowed() -> Result<(), TraceError> {
     let btf = object::kernel_types()?;
-    let constants = Constants { own_tgid: 0, threshold_ns: u64::MAX, target_cgroup: 0, target_hierarchy: 0, profile: false };
+    let constants =
+        Constants { own_tgid: 0, threshold_ns: u64::MAX, target_cgroup: 0, target_hierarchy: 0, profile: false };
     variant::first_accepted(&object::without(), |variant| {
         let mut ebpf = object::load(variant, &btf, constants, &calls::CallTables::of_all())?;
         both(&mut ebpf, &btf, &function_of("fdatasync")).map(drop).map_err(|why| refused(&why))

@@ -18,8 +18,8 @@ use super::functions;
 use super::hooks::{self, Wanted, refused};
 use super::layout::{counter, text};
 use super::object::{self, Constants};
-use super::profile::{self, Profiles};
 use super::options::{Level, Targets, TraceOptions, Traced};
+use super::profile::{self, Profiles};
 use super::records::Records;
 use super::slots::SlotMemory;
 use super::stacks::{KernelStacks, StackTable};
@@ -66,7 +66,7 @@ fn map(ebpf: &mut Ebpf, name: &str) -> Result<Map, TraceError> {
     ebpf.take_map(name).ok_or_else(|| TraceError::NoMap { name: name.to_owned() })
 }
 
-fn told<E: std::error::Error>(error: E) -> TraceError {
+fn refusal_of<E: std::error::Error>(error: E) -> TraceError {
     refused(&error)
 }
 
@@ -146,14 +146,14 @@ impl Live {
         let mut ebpf = object::load(variant, btf, constants, &CallTables::of_all())?;
         let shared = variant.has(Means::SharedArrays);
         let stacks = KernelStacks {
-            first: StackTraceMap::try_from(map(&mut ebpf, "stacks")?).map_err(told)?,
-            second: StackTraceMap::try_from(map(&mut ebpf, "stacks_second")?).map_err(told)?,
+            first: StackTraceMap::try_from(map(&mut ebpf, "stacks")?).map_err(refusal_of)?,
+            second: StackTraceMap::try_from(map(&mut ebpf, "stacks_second")?).map_err(refusal_of)?,
         };
         let live = Live {
             ring: Arc::new(Mutex::new(Records::of(map(&mut ebpf, "records")?)?)),
-            own_threads: Mutex::new(HashMap::try_from(map(&mut ebpf, "own_threads")?).map_err(told)?),
-            targets: Mutex::new(HashMap::try_from(map(&mut ebpf, "targets")?).map_err(told)?),
-            killed: HashMap::try_from(map(&mut ebpf, "killed")?).map_err(told)?,
+            own_threads: Mutex::new(HashMap::try_from(map(&mut ebpf, "own_threads")?).map_err(refusal_of)?),
+            targets: Mutex::new(HashMap::try_from(map(&mut ebpf, "targets")?).map_err(refusal_of)?),
+            killed: HashMap::try_from(map(&mut ebpf, "killed")?).map_err(refusal_of)?,
             slots: match map(&mut ebpf, "own_slots")? {
                 Map::Array(data) => data,
                 other => return Err(TraceError::NotAnArray { name: "own_slots", found: format!("{other:?}") }),
@@ -161,11 +161,11 @@ impl Live {
             shared,
             totals: Mutex::new(Totals::of(map(&mut ebpf, "latencies")?, shared)?),
             untimed: Mutex::new(Untimed::of(map(&mut ebpf, "untimed")?, shared)?),
-            counters: PerCpuArray::try_from(map(&mut ebpf, "counters")?).map_err(told)?,
+            counters: PerCpuArray::try_from(map(&mut ebpf, "counters")?).map_err(refusal_of)?,
             profiles: Profiles {
-                groups: HashMap::try_from(map(&mut ebpf, "profiles")?).map_err(told)?,
-                files: HashMap::try_from(map(&mut ebpf, "profile_files")?).map_err(told)?,
-                parents: HashMap::try_from(map(&mut ebpf, "parents")?).map_err(told)?,
+                groups: HashMap::try_from(map(&mut ebpf, "profiles")?).map_err(refusal_of)?,
+                files: HashMap::try_from(map(&mut ebpf, "profile_files")?).map_err(refusal_of)?,
+                parents: HashMap::try_from(map(&mut ebpf, "parents")?).map_err(refusal_of)?,
             },
             states: Mutex::new(States::Refused),
             ebpf: Mutex::new(None),
@@ -219,16 +219,16 @@ impl Live {
 
     pub fn add_target(&self, pid: u32) -> Result<(), TraceError> {
         let pid = process_of_thread(pid).unwrap_or(pid);
-        lock(&self.targets).insert(pid, profile::role::ROLE_TARGET, 0).map_err(told)
+        lock(&self.targets).insert(pid, profile::role::ROLE_TARGET, 0).map_err(refusal_of)
     }
 
-    /// Counts the calls of a process that is not a target, and of its future children.
+    /// Counts the calls of a process that is not a target, and of later children.
     pub fn add_neighbour(&self, pid: u32) -> Result<(), TraceError> {
         let mut targets = lock(&self.targets);
         if targets.get(&pid, 0).is_ok() {
             return Ok(());
         }
-        targets.insert(pid, profile::role::ROLE_NEIGHBOUR, 0).map_err(told)
+        targets.insert(pid, profile::role::ROLE_NEIGHBOUR, 0).map_err(refusal_of)
     }
 
     /// The parent of a process that was forked while the hooks were attached, even if the process has ended.
@@ -329,7 +329,7 @@ fn states(ebpf: &mut Ebpf, btf: &Btf, variant: &Variant) -> (States, HookStatus)
         let status = under_way::status("iter/task", SERVES, &iterator);
         return (iterator.map_or(States::Refused, States::Threads), status);
     }
-    let hash = map(ebpf, "others").and_then(|map| HashMap::try_from(map).map_err(told));
+    let hash = map(ebpf, "others").and_then(|map| HashMap::try_from(map).map_err(refusal_of));
     let status = under_way::status("map/others", SERVES, &hash);
     (hash.map_or(States::Refused, States::Hash), status)
 }

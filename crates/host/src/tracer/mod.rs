@@ -45,8 +45,8 @@ use flatwater_recording::{Call, Event, Gap, HookState, HookStatus, LatencyBucket
 pub use cost::{HookCost, measure_hook_cost};
 pub use error::{Refusal, TraceError};
 pub use object::{TypesError, use_types_of};
-pub use profile::Profiles;
 pub use options::{DEFAULT_HZ, Level, Targets, TraceOptions, Traced};
+pub use profile::Profiles;
 pub use slots::OpSlot;
 
 use live::Live;
@@ -195,7 +195,7 @@ impl Tracer {
         self.live.as_ref().map(Live::target_pids).unwrap_or_default()
     }
 
-    /// Counts the calls of this process, which is not a target, and of its future children.
+    /// Counts the calls of this process, which is not a target, and of later children.
     pub fn add_neighbour(&self, pid: u32) -> Result<(), TraceError> {
         self.live.as_ref().map_or(Err(TraceError::NotTracing), |live| live.add_neighbour(pid))
     }

@@ -59,7 +59,14 @@ pub struct Targets {
 impl TraceOptions {
     #[must_use]
     pub fn own(threshold_ns: u64) -> TraceOptions {
-        TraceOptions { whom: Traced::Own, threshold_ns, hz: DEFAULT_HZ, plain_cpu_ns: 200_000, level: Level::Calls, profile: false }
+        TraceOptions {
+            whom: Traced::Own,
+            threshold_ns,
+            hz: DEFAULT_HZ,
+            plain_cpu_ns: 200_000,
+            level: Level::Calls,
+            profile: false,
+        }
     }
 
     #[must_use]

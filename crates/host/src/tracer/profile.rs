@@ -186,9 +186,13 @@ fn rows_of(key: &Key, profile: &Profile) -> Vec<Operations> {
             size_classes: classes_text(classes.map(|(class, count)| (class_bounds(class).0, *count))),
             // The BPF program multiplies the number of writes by 8, the first class of which has a bound.
             sync_classes: if *kind == OperationKind::Write {
-                classes_text(profile.sync_writes.iter().enumerate().map(|(class, count)| {
-                    (if class == 0 { 0 } else { 1_u64 << (class - 1).min(63) }, *count)
-                }))
+                classes_text(
+                    profile
+                        .sync_writes
+                        .iter()
+                        .enumerate()
+                        .map(|(class, count)| (if class == 0 { 0 } else { 1_u64 << (class - 1).min(63) }, *count)),
+                )
             } else {
                 String::new()
             },

@@ -46,8 +46,8 @@ use crate::tracer::under_way;
 use chain::Chains;
 use detector::Detector;
 use flatwater_recording::{
-    AsyncCall, Call, Gap, HookState, HookStatus, LatencyBucket, Losses, QueueOwner, Request, ServiceTime, Task, Users, Wait, Waited,
-    WakerKind,
+    AsyncCall, Call, Gap, HookState, HookStatus, LatencyBucket, Losses, QueueOwner, Request, ServiceTime, Task, Users,
+    Wait, Waited, WakerKind,
 };
 use found::FoundCalls;
 use identity::Identities;

@@ -20,7 +20,7 @@ const fn sizes(name: &'static str, default: &'static str, sentence: &'static str
 
 pub const PARAMS: &[ParamSpec] = &[
     spec("threads", ParamKind::Count { min: 1, max: 64 }, "1", "Number of threads."),
-    spec("process", ParamKind::Switch, "false", "Whether each thread is a process of its own, as other programs are."),
+    spec("process", ParamKind::Switch, "false", "Whether each thread is a separate process, as other programs are."),
     spec(
         "mix",
         ParamKind::Histogram { unit: Unit::Count, max: 9 },
@@ -28,20 +28,15 @@ pub const PARAMS: &[ParamSpec] = &[
         "Operations and their weights: 0 read, 1 write, 2 sync a file, 4 sync the file system, 5 create a file and \
          write it, 7 remove a created file, 8 compute for 5 ms, 9 rewrite the memory.",
     ),
-    spec(
-        "sync",
-        ParamKind::Choice(&["none", "fsync", "fdatasync"]),
-        "none",
-        "How files are synced.",
-    ),
+    spec("sync", ParamKind::Choice(&["none", "fsync", "fdatasync"]), "none", "How files are synced."),
     spec(
         "sync_every",
         ParamKind::Histogram { unit: Unit::Count, max: 1 << 32 },
         "",
-        "Writes of a thread between two of its syncs; empty: it syncs only by its mix.",
+        "Writes of a thread between two syncs; empty: it syncs only by its mix.",
     ),
-    sizes("write_bytes", "4KiB:1", "Bytes of a write."),
-    sizes("read_bytes", "4KiB:1", "Bytes of a read."),
+    sizes("write_size", "4KiB:1", "Bytes of a write."),
+    sizes("read_size", "4KiB:1", "Bytes of a read."),
     spec(
         "create_writes",
         ParamKind::Histogram { unit: Unit::Count, max: 1 << 16 },

@@ -1,3 +1,5 @@
+//! Tests of the imitated operations.
+
 use super::ENTRY;
 use crate::{ActorStart, FileId, Op, OpenHow, Params, Workload};
 
@@ -28,12 +30,8 @@ fn a_sync_follows_the_recorded_number_of_writes() {
 
 #[test]
 fn sizes_offsets_and_pauses_are_drawn_from_the_histograms() {
-    let given = [
-        ("write_bytes", "4KiB:1 16KiB:1"),
-        ("write_pause", "1ms:1"),
-        ("file_size", "64KiB"),
-        ("sequential", "0"),
-    ];
+    let given =
+        [("write_size", "4KiB:1 16KiB:1"), ("write_pause", "1ms:1"), ("file_size", "64KiB"), ("sequential", "0")];
     let made = measured(&given, 400);
     let writes: Vec<(u64, u64)> = made
         .iter()
@@ -102,7 +100,7 @@ fn an_open_loop_catches_up() {
     let given = [("loop", "open"), ("write_pause", "1us:1"), ("file_size", "1MiB")];
     let mut actors = built(&given).actors();
     let stream = &mut actors[0].stream;
-    let all: Vec<Op> = (0..4).filter_map(|_| stream.next(0)).collect();
+    let all: Vec<Op> = (0..5).filter_map(|_| stream.next(0)).collect();
     assert_eq!(all.last(), Some(&Op::Open { file: FileId(0), how: OpenHow::default() }));
     let late: Vec<Op> = (0..9).filter_map(|_| stream.next(1_000_000_000)).collect();
     assert!(late[1..].iter().all(|op| matches!(op, Op::Write { .. } | Op::SleepUntil { .. })), "{late:?}");
@@ -113,7 +111,7 @@ fn hostile_parameters_are_refused() {
     for (key, value) in [
         ("files", "1000000"),
         ("file_size", "16EiB"),
-        ("write_bytes", "9223372036854775808B:1"),
+        ("write_size", "9223372036854775808B:1"),
         ("write_pause", "9999h:1"),
         ("mix", "77:1"),
         ("threads", "100000"),

@@ -105,6 +105,16 @@ impl Stream for Starter {
     }
 }
 
+/// A part of a file that is read or written next.
+#[derive(Clone, Copy, Debug)]
+struct Place {
+    file: FileId,
+    offset_bytes: u64,
+    bytes: u64,
+    /// The file had reached its size.
+    wraps: bool,
+}
+
 /// One imitated thread.
 #[derive(Debug)]
 pub struct Thread {
@@ -169,8 +179,8 @@ impl Thread {
         self.next.push_back(op);
     }
 
-    /// File, offset and size of the next read or write.
-    fn place(&mut self, sizes: &Histogram) -> (usize, u64, u64) {
+    /// The next read or write.
+    fn place(&mut self, sizes: &Histogram) -> Place {
         let of = self.of.clone();
         let file = self.dice.below(of.files) as usize;
         let mut bytes = sizes.draw(&mut self.dice).clamp(1, of.file_bytes);
@@ -183,6 +193,7 @@ impl Thread {
             let pages = (of.file_bytes - bytes) / DIRECT_BYTES + 1;
             at = self.dice.below(pages) * DIRECT_BYTES;
         }
+        let wraps = at > 0 && at + bytes > of.file_bytes;
         if at + bytes > of.file_bytes {
             at = 0;
         }
@@ -192,14 +203,13 @@ impl Thread {
         if let Some(offset) = self.offsets.get_mut(file) {
             *offset = at + bytes;
         }
-        (file, at, bytes)
+        Place { file: self.file(file as u64), offset_bytes: at, bytes, wraps }
     }
 
     fn write(&mut self, now_ns: u64) {
         let of = self.of.clone();
-        let (place, offset_bytes, bytes) = self.place(&of.write_bytes);
-        let file = self.file(place as u64);
-        if of.grow && offset_bytes == 0 && self.done > 0 {
+        let Place { file, offset_bytes, bytes, wraps } = self.place(&of.write_bytes);
+        if of.grow && wraps {
             self.next.push_back(Op::Truncate { file, bytes: 0 });
         }
         let op = if of.append { Op::Append { file, bytes } } else { Op::Write { file, offset_bytes, bytes } };
@@ -256,12 +266,13 @@ impl Thread {
         self.done += 1;
         match of.mix.draw(&mut self.dice) {
             mix::READ => {
-                let (place, offset_bytes, bytes) = self.place(&of.read_bytes);
-                let op = Op::Read { file: self.file(place as u64), offset_bytes, bytes };
+                let Place { file, offset_bytes, bytes, .. } = self.place(&of.read_bytes);
+                let op = Op::Read { file, offset_bytes, bytes };
                 self.after(&of.read_pause, op, now_ns);
             }
             mix::SYNC => {
-                let file = self.file(self.dice.clone().below(of.files));
+                let place = self.dice.below(of.files);
+                let file = self.file(place);
                 self.sync(file, now_ns);
             }
             mix::SYNCFS => self.after(&of.sync_pause, Op::Syncfs, now_ns),
