@@ -29,7 +29,7 @@ CELLS = [("fio-pvsync2", "alone"), ("fio-pvsync2", "fsync-stream"), ("sqlite", "
 def reproduced(options, recording, place):
     """The comparison that --check prints, or why there is none."""
     shutil.rmtree(place, ignore_errors=True)
-    words = [options.flatwater, "reproduce", recording, "-o", place, "--check", "--json", "-d", place.parent]
+    words = [options.flatwater, "reproduce", recording, "-o", place, "--check", "--format", "json", "-d", place.parent]
     words += ["--file-system", options.file_system] if options.file_system else []
     done = subprocess.run([str(word) for word in words], capture_output=True, text=True, timeout=120)
     if done.returncode not in (0, 3):

@@ -2,7 +2,6 @@
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
-use std::process::ExitCode;
 
 use anyhow::Context;
 use clap::Parser;
@@ -10,6 +9,7 @@ use clap::Parser;
 use super::common::{self, Usage};
 use super::progress::Bar;
 use super::run;
+use super::status::Status;
 use super::stop::{self, AtOnce};
 use flatwater_experiment::reproduce::{self, Bounds, Reproduction};
 use flatwater_host::setup::preflight;
@@ -21,15 +21,13 @@ use flatwater_workload::scenario::Scenario;
 const DISK_PART: u64 = 10;
 const SCENARIO: &str = "scenario.toml";
 const CHECK: &str = "check";
-/// Exit status of `--check` if the run differs.
-const NOT_REPRODUCED: u8 = 3;
 
 #[derive(Debug, clap::Args)]
 pub struct Args {
     /// A recording that `flatwater record` wrote.
     recording: PathBuf,
     /// Write scenario.toml and the jobs for fio into this new or empty directory.
-    #[arg(short = 'o', long = "output", value_name = "DIR", required = true)]
+    #[arg(short = 'o', long = "out", value_name = "DIR", required = true)]
     out: PathBuf,
     /// Run the scenario, record it, and compare: exit status 0 if it is reproduced, 3 if not.
     #[arg(long)]
@@ -43,12 +41,12 @@ pub struct Args {
     /// File system of the volume instead of the recorded one.
     #[arg(long, value_name = "NAME", value_parser = ["ext4", "xfs", "btrfs", "ext2"])]
     file_system: Option<String>,
-    /// Print the comparison as JSON.
-    #[arg(long, requires = "check")]
-    json: bool,
+    /// Format of the comparison.
+    #[arg(long, value_name = "FORMAT", default_value = "text", value_parser = ["text", "json"])]
+    format: String,
 }
 
-pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
+pub fn run(args: &Args) -> anyhow::Result<Status> {
     let recording = common::read(&args.recording)?;
     let explanation = flatwater_explain::explain(&recording);
     let plan = reproduce::plan(&recording, &explanation, &bounds(args)?)
@@ -65,7 +63,7 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
         let jobs: Vec<&str> = plan.fio.iter().map(|(name, _)| name.as_str()).collect();
         let more = if jobs.is_empty() { String::new() } else { format!(" and {}", jobs.join(", ")) };
         common::print(&format!("wrote {SCENARIO}{more} in {}", args.out.display()))?;
-        return Ok(ExitCode::SUCCESS);
+        return Ok(Status::Done);
     }
     check(args, &plan.scenario, &out, &recording)
 }
@@ -84,7 +82,7 @@ fn bounds(args: &Args) -> anyhow::Result<Bounds> {
     })
 }
 
-fn check(args: &Args, text: &str, out: &Dir, recording: &Recording) -> anyhow::Result<ExitCode> {
+fn check(args: &Args, text: &str, out: &Dir, recording: &Recording) -> anyhow::Result<Status> {
     let scenario = Scenario::parse(SCENARIO, text).context("the scenario that was written is not valid")?;
     let at = out.make_dir(CHECK)?;
     let path = args.out.join(SCENARIO).display().to_string();
@@ -103,11 +101,11 @@ fn check(args: &Args, text: &str, out: &Dir, recording: &Recording) -> anyhow::R
     let sides = [recording, &reproduced].map(flatwater_explain::explain);
     let found = reproduce::compare((recording, &sides[0]), (&reproduced, &sides[1]));
     print(args, &found)?;
-    Ok(if found.is_reproduced() { ExitCode::SUCCESS } else { ExitCode::from(NOT_REPRODUCED) })
+    Ok(if found.is_reproduced() { Status::Done } else { Status::NotProven })
 }
 
 fn print(args: &Args, found: &Reproduction) -> anyhow::Result<()> {
-    if args.json {
+    if args.format == "json" {
         return common::print(&serde_json::to_string_pretty(found)?);
     }
     common::print(&flatwater_report::reproduction::text(found, Path::new(&args.out)))

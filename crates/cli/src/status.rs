@@ -51,7 +51,9 @@ impl Status {
             Status::Done => "done; also if the reader of the output closed the pipe (`| head`)",
             Status::Failed => "failed: the message says what, and what to do",
             Status::Usage => "a mistake on the command line, in a scenario or in a configuration",
-            Status::NotProven => "it is not proven that B is better (also if B is proven worse)",
+            Status::NotProven => {
+                "it is not proven that B is better (also if B is proven worse); `reproduce`: not reproduced"
+            }
             Status::NotEnough => "too little was observed for a conclusion",
             Status::StallFound => "with --exit-code: a stall was found",
             Status::Signal(_) => "signal n ended the command early: 130 after Ctrl-C, 143 after SIGTERM",

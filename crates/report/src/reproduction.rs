@@ -13,7 +13,7 @@ pub fn text(found: &Reproduction, directory: &Path) -> String {
     let operation = &found.operation;
     let known = |ns: Option<u64>| ns.map_or_else(|| "not observed".to_owned(), time);
     let rows: [(String, fn(&Side) -> String); 3] = [
-        ("top cause".to_owned(), |side| side.cause.clone()),
+        ("top cause".to_owned(), |side| side.cause.map_or_else(|| "none".to_owned(), |cause| cause.name().to_owned())),
         ("kind of aggressor".to_owned(), |side| side.aggressor.name().to_owned()),
         ("aggressor".to_owned(), |side| if side.program.is_empty() { "-".to_owned() } else { side.program.clone() }),
     ];

@@ -14,6 +14,15 @@ pub(super) const PAGES: &[Page] = &[
         statuses: &[Status::Done, Status::Failed, Status::Usage, Status::NotProven, Status::NotEnough],
     },
     Page {
+        verb: "reproduce",
+        task: Task::Prove,
+        examples: &[
+            ("A scenario and fio jobs from a recording of programs:", "flatwater reproduce REC -o repro"),
+            ("The same, run on this machine and compared:", "flatwater reproduce REC -o repro --check -d /scratch"),
+        ],
+        statuses: &[Status::Done, Status::Failed, Status::Usage, Status::NotProven, INTERRUPTED],
+    },
+    Page {
         verb: "verify",
         task: Task::Prove,
         examples: &[

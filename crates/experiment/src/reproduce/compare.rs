@@ -1,7 +1,7 @@
 //! Compares a recording with a run that reproduces it.
 
 use flatwater_explain::aggressor::Means;
-use flatwater_explain::{Explanation, Finding, Percentiles};
+use flatwater_explain::{CauseId, Explanation, Finding, Percentiles};
 use flatwater_recording::{OpKind, Recording};
 use serde::Serialize;
 
@@ -55,7 +55,8 @@ impl AggressorKind {
 /// One side of the comparison.
 #[derive(Clone, Debug, Serialize)]
 pub struct Side {
-    pub cause: String,
+    /// `None` without a finding.
+    pub cause: Option<CauseId>,
     pub aggressor: AggressorKind,
     /// The first aggressor's name; empty if there is none.
     pub program: String,
@@ -135,7 +136,7 @@ fn side((recording, explanation): (&Recording, &Explanation), operation: &str) -
         (ns.saturating_add(row.device_ns), count.saturating_add(row.requests))
     });
     Side {
-        cause: first.map_or("none", |finding| finding.cause).to_owned(),
+        cause: first.map(|finding| finding.cause),
         aggressor: first.map_or(AggressorKind::None, AggressorKind::of),
         program: first.and_then(|one| one.aggressors.first()).map(|one| one.program.clone()).unwrap_or_default(),
         p50_ns: known.map(|(one, _)| one.p50_ns),

@@ -4,7 +4,7 @@ use super::group::Group;
 use super::machine::Setup;
 use super::printable;
 use super::words::{Classes, exact_bytes, rounded};
-use flatwater_explain::Explanation;
+use flatwater_explain::{CauseId, Explanation};
 use flatwater_recording::{OperationKind, Recording};
 
 const LINES_MAX: usize = 60;
@@ -38,7 +38,7 @@ pub fn text(
         lines.push(String::new());
         lines.extend(workload(group));
     }
-    let cause = explanation.findings.first().map_or("", |finding| finding.cause);
+    let cause = explanation.findings.first().map(|finding| finding.cause);
     for (at, (sentence, set)) in fixes(cause, setup).into_iter().enumerate() {
         let more = [
             "",
@@ -118,7 +118,7 @@ fn workload(group: &Group) -> Vec<String> {
 }
 
 /// Changes that could help against this cause, each as a sentence and its settings.
-fn fixes(cause: &str, setup: &Setup) -> Vec<(String, String)> {
+fn fixes(cause: Option<CauseId>, setup: &Setup) -> Vec<(String, String)> {
     let mut found = Vec::new();
     let mib = |bytes: u64| bytes >> 20;
     if let Some(limit) = setup.memory_limit {
@@ -137,7 +137,7 @@ fn fixes(cause: &str, setup: &Setup) -> Vec<(String, String)> {
         let more = limit.saturating_mul(16).min(KNOB_MAX);
         found.push((format!("A limit of {} MiB/s.", mib(more).max(1)), format!("\"cgroup.write_bps\" = \"{more}B\"")));
     }
-    if cause == "run-queue" || cause == "cpu-contention" {
+    if matches!(cause, Some(CauseId::RunQueue | CauseId::CpuContention)) {
         found.push(("Threads in a real-time class.".to_owned(), "\"placement.fifo_priority\" = 10".to_owned()));
     } else {
         let other = if setup.file_system == Some("xfs") { "ext4" } else { "xfs" };
