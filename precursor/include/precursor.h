@@ -206,6 +206,12 @@ typedef struct precursor_options {
   uint32_t times;
   // Always 0.
   uint32_t reserved;
+  // Age at which a new file begins, ms; needs `roll_bytes`. 0 = at no age.
+  uint64_t roll_every_ms;
+  // Most files of a pattern; older files are removed. 0 = all are kept.
+  uint64_t retain_files;
+  // Most bytes of all files of a pattern; older files are removed. 0 = all are kept.
+  uint64_t retain_bytes;
 } precursor_options;
 
 // Counters; see the Rust documentation of `Stats`.
@@ -476,11 +482,12 @@ void precursor_syncer_free(struct precursor_syncer *syncer);
 // What a code means, in one English sentence. Never null; for an unknown number, a sentence that says so.
 const char *precursor_strerror(int code);
 
-// Opens the framed file or pattern `path` at its first record, and stores the reader in `*out`. The file need not exist
-// yet. On failure `*out` is null, and `message` (if not null) receives the cause and the remedy.
+// Opens the framed file or pattern `path` at its first record, and stores the reader in `*out`. The file need not
+// exist yet. On failure `*out` is null, and `message` (if not null) receives the cause and the remedy.
 //
 // # Safety
-// `path` is a zero-terminated string. `out` is null or writable. `message` is null or has `message_len` writable bytes.
+// `path` is a zero-terminated string. `out` is null or writable. `message` is null or has `message_len` writable
+// bytes.
 int precursor_reader_open(const char *path, struct precursor_reader **out, char *message, uintptr_t message_len);
 
 // Fills in the next record; waits for it at most `wait_us` microseconds. Returns `PRECURSOR_NONE` if there is none.

@@ -118,6 +118,12 @@ impl Ahead {
             std::thread::park_timeout(nap);
             return Ok(());
         }
+        if self.core.signals.0.roll_due.load(Ordering::Acquire) && self.ledger.next_warm == 0 {
+            // Earlier than the planner would: the current file is not nearly full.
+            let first = Span { at: 0, len: self.planner.tuning().window_bytes.min(self.core.roll_bytes) };
+            self.allocate(Which::Next, first)?;
+            return self.warm(Which::Next, Span { at: 0, len: self.ledger.next_allocated });
+        }
         let step = self.planner.next(self.now_ns(), &self.ledger);
         self.perform(step)?;
         // The planner refreshes or naps only if nothing more urgent is left to prepare.

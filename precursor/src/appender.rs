@@ -57,6 +57,9 @@ impl Appender {
         let begun = if self.measure { self.timer.ticks() } else { 0 };
         self.hot.reserved = None;
         self.admit(bytes.len())?;
+        if self.core.signals.0.roll_due.load(Ordering::Relaxed) {
+            self.roll_by_age();
+        }
         let need = self.hot.lane.need(bytes.len());
         if need > self.hot.lane.room() {
             self.append_slowly(bytes, need)?;
@@ -82,7 +85,7 @@ impl Appender {
     /// Refuses a record that is too long, or any record after a failure.
     #[inline(always)]
     fn admit(&self, len: usize) -> Result<(), AppendError> {
-        if len > self.record_max || self.core.failed.0.load(Ordering::Acquire) {
+        if len > self.record_max || self.core.signals.0.failed.load(Ordering::Acquire) {
             return Err(self.refusal(len));
         }
         Ok(())
@@ -131,6 +134,17 @@ impl Appender {
         // mapped.
         unsafe { self.hot.lane.put(bytes, time) };
         Ok(())
+    }
+
+    /// Ends the current file if it holds a record and the next one is ready; otherwise a later append does.
+    #[cold]
+    #[inline(never)]
+    fn roll_by_age(&mut self) {
+        match &mut self.side {
+            Side::Ring(side) => side.roll_by_age(&self.core, &mut self.hot.lane),
+            Side::Window(side) => side.roll_by_age(&self.core, &mut self.hot.lane),
+            Side::Written(side) => side.roll_by_age(&self.core, &mut self.hot.lane),
+        }
     }
 
     fn make_room(&mut self, need: u64) -> Result<(), AppendError> {

@@ -33,6 +33,9 @@ pub(crate) const DEFAULTS: precursor_options = precursor_options {
     process_death_may_lose: 0,
     times: 0,
     reserved: 0,
+    roll_every_ms: 0,
+    retain_files: 0,
+    retain_bytes: 0,
 };
 
 fn mode_of(code: u32) -> Result<Option<Mode>, Refusal> {
@@ -110,6 +113,10 @@ pub(crate) unsafe fn options_of(path: PathBuf, options: *const precursor_options
     }
     if let Some(cpu) = number_or_any("helper_cpu", c.helper_cpu)? {
         options = options.helper_cpu(cpu);
+    }
+    options = options.retain_files(c.retain_files).retain_bytes(c.retain_bytes);
+    if c.roll_every_ms != 0 {
+        options = options.roll_every(Duration::from_millis(c.roll_every_ms));
     }
     if c.sync_every_ms != 0 {
         options = options.durability(Durability::Every(Duration::from_millis(c.sync_every_ms)));

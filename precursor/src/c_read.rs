@@ -83,11 +83,12 @@ pub extern "C" fn precursor_strerror(code: c_int) -> *const c_char {
     text.as_ptr()
 }
 
-/// Opens the framed file or pattern `path` at its first record, and stores the reader in `*out`. The file need not exist
-/// yet. On failure `*out` is null, and `message` (if not null) receives the cause and the remedy.
+/// Opens the framed file or pattern `path` at its first record, and stores the reader in `*out`. The file need not
+/// exist yet. On failure `*out` is null, and `message` (if not null) receives the cause and the remedy.
 ///
 /// # Safety
-/// `path` is a zero-terminated string. `out` is null or writable. `message` is null or has `message_len` writable bytes.
+/// `path` is a zero-terminated string. `out` is null or writable. `message` is null or has `message_len` writable
+/// bytes.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn precursor_reader_open(
     path: *const c_char,

@@ -124,6 +124,12 @@ pub struct precursor_options {
     pub times: u32,
     /// Always 0.
     pub reserved: u32,
+    /// Age at which a new file begins, ms; needs `roll_bytes`. 0 = at no age.
+    pub roll_every_ms: u64,
+    /// Most files of a pattern; older files are removed. 0 = all are kept.
+    pub retain_files: u64,
+    /// Most bytes of all files of a pattern; older files are removed. 0 = all are kept.
+    pub retain_bytes: u64,
 }
 
 /// Counters; see the Rust documentation of `Stats`.

@@ -63,6 +63,14 @@ pub(crate) struct Failure {
     pub(crate) message: String,
 }
 
+/// What other threads tell the writer. Read by every append and rarely stored, so it gets a separate cache line.
+#[derive(Debug, Default)]
+pub(crate) struct Signals {
+    pub(crate) failed: AtomicBool,
+    /// The current file is old: the next append begins another, if one is ready.
+    pub(crate) roll_due: AtomicBool,
+}
+
 /// Counters of rare events.
 #[derive(Debug, Default)]
 pub(crate) struct Counters {
@@ -128,8 +136,7 @@ pub(crate) struct Core {
     /// might hold a lock.
     pub(crate) next: AtomicPtr<DataFile>,
     pub(crate) durable: AtomicU64,
-    /// Read by every append and stored once, so it gets a separate cache line.
-    pub(crate) failed: Line<AtomicBool>,
+    pub(crate) signals: Line<Signals>,
     pub(crate) failure: OnceLock<Failure>,
     pub(crate) space: Space,
     pub(crate) closing: AtomicBool,
@@ -156,7 +163,7 @@ impl Core {
         }
         // Only the first failure is kept; later ones follow from it.
         let _ = self.failure.set(Failure { what, message: error.to_string() });
-        self.failed.0.store(true, Ordering::SeqCst);
+        self.signals.0.failed.store(true, Ordering::SeqCst);
     }
 
     /// Panics once if a test has set `doomed`.
@@ -193,7 +200,7 @@ impl Core {
     /// As [`Core::failure`], but only one load while nothing has failed.
     #[inline(always)]
     pub(crate) fn failure_seen(&self) -> Option<AppendError> {
-        if self.failed.0.load(Ordering::SeqCst) { self.failure() } else { None }
+        if self.signals.0.failed.load(Ordering::SeqCst) { self.failure() } else { None }
     }
 
     /// Why waiting for room would be pointless, if it is.
@@ -233,6 +240,11 @@ impl Core {
         let raw = self.next.swap(std::ptr::null_mut(), Ordering::AcqRel);
         // SAFETY: the pointer comes from `Arc::into_raw` in `offer_next`, and each swap gives it to one caller only.
         (!raw.is_null()).then(|| unsafe { Arc::from_raw(raw) })
+    }
+
+    /// Whether a file is prepared.
+    pub(crate) fn has_next(&self) -> bool {
+        !self.next.load(Ordering::Acquire).is_null()
     }
 
     pub(crate) fn offer_next(&self, file: Arc<DataFile>) {

@@ -111,7 +111,10 @@ impl Flusher {
         while self.boundary.is_none() && self.committed < reserved {
             let Some(ring) = self.rings.front() else { break };
             let Some(end) = claim::published(&**ring, self.committed) else { break };
-            if self.core.roll_bytes != 0 && end > self.base + self.core.roll_room() {
+            let old = self.core.signals.0.roll_due.load(Ordering::Relaxed)
+                && self.committed > self.base + frame::FILE_HEADER_LEN as u64;
+            if self.core.roll_bytes != 0 && (old || end > self.base + self.core.roll_room()) {
+                self.core.signals.0.roll_due.store(false, Ordering::Relaxed);
                 self.boundary = Some(self.committed);
                 break;
             }

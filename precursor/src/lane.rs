@@ -28,6 +28,11 @@ impl Lane {
         (if self.framed { frame::framed_len(len) } else { len }) as u64
     }
 
+    /// Length of a file's header, bytes.
+    pub(crate) fn head_len(&self) -> u64 {
+        if self.framed { frame::FILE_HEADER_LEN as u64 } else { 0 }
+    }
+
     #[inline(always)]
     pub(crate) fn room(&self) -> u64 {
         self.limit.saturating_sub(self.cursor)

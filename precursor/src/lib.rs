@@ -76,6 +76,7 @@ mod handles;
 #[cfg(test)]
 mod helper_tests;
 mod hot;
+mod keep;
 mod lane;
 mod lasting;
 mod leftovers;

@@ -9,7 +9,7 @@ use crate::ahead::map_file;
 use crate::appender::Appender;
 use crate::budget::{Limits, Part};
 use crate::choose::{Choice, Facts, ModeRefusal, Wants, choose, examine};
-use crate::core::{Core, Counters, DataFile, Files};
+use crate::core::{Core, Counters, DataFile, Files, Signals};
 use crate::error::OpenError;
 use crate::files::{Names, header_of, read_full};
 use crate::fork::Born;
@@ -105,6 +105,8 @@ enum OptionsProblem {
     RollWithoutPattern,
     #[error("{{}} in the file name needs a roll size")]
     PatternWithoutRoll,
+    #[error("roll_every, retain_files and retain_bytes need a roll size, and {{}} in the file name")]
+    KeepWithoutPattern,
     #[error("the roll size must be a multiple of {0} bytes")]
     RollOfPartPages(u64),
     #[error("the ring of many producers cannot grow; choose BackPressure::Wait or Fail")]
@@ -123,6 +125,9 @@ fn check(options: &Options, names: &Names, many: bool) -> Result<(), OptionsProb
     }
     if options.roll_bytes == 0 && names.rolls() {
         return Err(OptionsProblem::PatternWithoutRoll);
+    }
+    if !names.rolls() && options.keep.is_needed() {
+        return Err(OptionsProblem::KeepWithoutPattern);
     }
     if !options.roll_bytes.is_multiple_of(page_bytes()) {
         return Err(OptionsProblem::RollOfPartPages(page_bytes()));
@@ -239,7 +244,7 @@ fn core(
         leaving: Mutex::new(()),
         next: AtomicPtr::new(std::ptr::null_mut()),
         durable: AtomicU64::new(place.base),
-        failed: Line(AtomicBool::new(false)),
+        signals: Line(Signals::default()),
         failure: OnceLock::new(),
         space: Space::new(),
         closing: AtomicBool::new(false),

@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use crate::budget::Shares;
+use crate::keep::Keep;
 use crate::mode::Mode;
 
 /// What an append does without room: the ring is full, or the window is not ready. A full disk is always an error.
@@ -78,6 +79,7 @@ pub struct Options {
     pub(crate) write_back_bytes_per_s: u64,
     pub(crate) handle_sigbus: bool,
     pub(crate) process_death_may_lose: bool,
+    pub(crate) keep: Keep,
 }
 
 macro_rules! setters {
@@ -110,6 +112,7 @@ impl Options {
             write_back_bytes_per_s: 0,
             handle_sigbus: true,
             process_death_may_lose: false,
+            keep: Keep::default(),
         }
     }
 
@@ -125,6 +128,30 @@ impl Options {
     #[must_use]
     pub fn window_bytes(mut self, bytes: u64) -> Options {
         self.window_bytes = Some(bytes);
+        self
+    }
+
+    /// Age at which a new file begins, at the first append after it; needs `roll_bytes`. The age of a framed file counts
+    /// from its header, that of an unframed one from the open or the roll. Default: at no age.
+    #[must_use]
+    pub fn roll_every(mut self, age: Duration) -> Options {
+        self.keep.roll_every = Some(age);
+        self
+    }
+
+    /// Most files of the pattern, the current one included; older ones are removed by a thread of the library, whether or
+    /// not they were read or synced. Default 0: all are kept.
+    #[must_use]
+    pub fn retain_files(mut self, files: u64) -> Options {
+        self.keep.files = files;
+        self
+    }
+
+    /// Most bytes of the files of the pattern, as for `retain_files`. The current file is never removed. Default 0: all
+    /// are kept.
+    #[must_use]
+    pub fn retain_bytes(mut self, bytes: u64) -> Options {
+        self.keep.bytes = bytes;
         self
     }
 

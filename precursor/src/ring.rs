@@ -235,6 +235,17 @@ impl RingSide {
         lane.room() >= need
     }
 
+    /// Ends a file that is old, unless it is empty. Not with many producers: there the flusher does.
+    pub(crate) fn roll_by_age(&mut self, core: &Core, lane: &mut Lane) {
+        if core.live.many() || lane.cursor <= self.file_base + lane.head_len() {
+            return;
+        }
+        let limit = turns::limit(&core.live.flushed.0, self.ring.capacity).max(self.start + self.ring.capacity);
+        if self.end_file(core, lane, limit) {
+            self.raise(core, lane, 0);
+        }
+    }
+
     /// Announces that the file ends at the cursor, if it is framed after an end mark and with the header of the next
     /// file. False if that is not possible yet.
     fn end_file(&mut self, core: &Core, lane: &mut Lane, limit: u64) -> bool {
@@ -250,6 +261,7 @@ impl RingSide {
         // Announced before the position is published, so that the flusher cannot pass the boundary.
         let announced = core.live.push_boundary(end);
         if announced {
+            core.signals.0.roll_due.store(false, Ordering::Relaxed);
             (lane.cursor, self.file_base, self.file_seq) = (end, end, self.file_seq + 1);
             if lane.framed {
                 let header = core.header(self.file_seq, end, lane.number);

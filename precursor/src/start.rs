@@ -13,6 +13,7 @@ use crate::error::OpenError;
 use crate::flush::{Flusher, grow};
 use crate::frame;
 use crate::hot::{Hot, HotPage};
+use crate::keep::keep;
 use crate::lane::Lane;
 use crate::mode::Mode;
 use crate::open::Plan;
@@ -62,6 +63,11 @@ pub(crate) fn start(options: &Options, core: Arc<Core>, plan: Plan) -> Result<Ap
     if let Durability::Every(period) = options.durability {
         let core = Arc::clone(&appender.core);
         spawn(options, &mut appender, plan.node, "precursor-sync", move || sync_every(&core, period))
+            .map_err(OpenError::io("start a thread for", path))?;
+    }
+    if options.keep.is_needed() {
+        let (core, limits) = (Arc::clone(&appender.core), options.keep);
+        spawn(options, &mut appender, plan.node, "precursor-keep", move || keep(&core, limits))
             .map_err(OpenError::io("start a thread for", path))?;
     }
     Ok(appender)

@@ -100,9 +100,7 @@ impl WindowSide {
                 );
                 return Err(AppendError::Failed { what: "append", message });
             }
-            let all_warm = self.file.warm.load(Ordering::Acquire);
-            let next = if self.file_base + all_warm < lane.cursor + mark_len(lane) { None } else { core.take_next() };
-            let Some(next) = next else { return Ok(false) };
+            let Some(next) = self.next_file(core, lane) else { return Ok(false) };
             self.roll(core, lane, next);
             return self.room_in_file(core, lane, need);
         }
@@ -119,6 +117,22 @@ impl WindowSide {
             None => warm_end,
         };
         Ok(lane.room() >= need)
+    }
+
+    /// The prepared file, if the end mark of the current one fits into warm pages.
+    fn next_file(&self, core: &Core, lane: &Lane) -> Option<Arc<DataFile>> {
+        let all_warm = self.file.warm.load(Ordering::Acquire);
+        if self.file_base + all_warm < lane.cursor + mark_len(lane) { None } else { core.take_next() }
+    }
+
+    /// Ends a file that is old, unless it is empty, in the ring, or the next file is not ready.
+    pub(crate) fn roll_by_age(&mut self, core: &Core, lane: &mut Lane) {
+        if self.staged || lane.cursor <= self.file_base + lane.head_len() {
+            return;
+        }
+        if let Some(next) = self.next_file(core, lane) {
+            self.roll(core, lane, next);
+        }
     }
 
     /// Switches to the ring, if there is one and the record fits.
@@ -174,6 +188,7 @@ impl WindowSide {
             core.live.position.0.store(lane.cursor, Ordering::Release);
         }
         core.counters.0.rolls.fetch_add(1, Ordering::Relaxed);
+        core.signals.0.roll_due.store(false, Ordering::Relaxed);
     }
 }
 

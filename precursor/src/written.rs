@@ -90,6 +90,15 @@ impl WrittenSide {
         Ok(())
     }
 
+    /// Ends a file that is old, unless it is empty or the next file is not ready.
+    pub(crate) fn roll_by_age(&mut self, core: &Core, lane: &mut Lane) {
+        if lane.cursor <= self.file_base + lane.head_len() || core.mode == Mode::Prefetch && !core.has_next() {
+            return;
+        }
+        // An error fails the appender, or leaves the file current: the record that follows reports it.
+        let _ = self.roll(core, lane);
+    }
+
     /// Checks at most once in `CHECK_NS`, since a system call before each write would double the cost of an append.
     fn check_descriptor(&mut self) -> io::Result<()> {
         let now = self.timer.ticks();
@@ -123,6 +132,7 @@ impl WrittenSide {
         (self.file, self.file_base, self.marked, self.torn) = (next, base, false, false);
         core.live.set_file(seq, base);
         core.counters.0.rolls.fetch_add(1, Ordering::Relaxed);
+        core.signals.0.roll_due.store(false, Ordering::Relaxed);
         // `leave` fails the appender if an older file could not be synced.
         core.failure().map_or(Ok(()), Err)
     }

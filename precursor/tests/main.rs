@@ -32,6 +32,7 @@ mod packaging;
 mod positions;
 mod power_cut;
 mod reading;
+mod retaining;
 mod same_file;
 mod shared_memory;
 mod sigbus;

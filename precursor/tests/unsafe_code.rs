@@ -16,6 +16,7 @@ mod claim;
 #[allow(dead_code, reason = "the test uses a part of the file")]
 #[path = "../src/frame.rs"]
 mod frame;
+#[allow(dead_code, reason = "the test uses a part of the file")]
 #[path = "../src/lane.rs"]
 mod lane;
 
