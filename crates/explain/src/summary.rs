@@ -6,7 +6,7 @@ use flatwater_recording::{
     Blame, Call, Cause, Recording, Summarizer, SummaryOrigin, SummaryRow, Task, WatchedProcess, Whose,
 };
 
-use super::aggressor::{Charge, Links, Party, segment};
+use super::aggressor::{Links, Party, Share, segment};
 
 /// Name at most this many aggressors per slow call; the others are summed without a name.
 const NAMED_MAX: usize = 3;
@@ -60,10 +60,10 @@ fn charged(links: &Links<'_>, call: &Call) -> Vec<(Cause, Option<Blame>, u64)> {
     let mut sums: BTreeMap<(Cause, Blame), u64> = BTreeMap::new();
     for (place, of) in call.segments.iter().enumerate() {
         let mut charged_ns = 0_u64;
-        segment(links, call, place, |charge| {
-            charged_ns = charged_ns.saturating_add(charge.ns);
-            add(&mut sums, (of.cause, blame(&charge)), charge.ns);
-        });
+        for share in segment(links, call, place) {
+            charged_ns = charged_ns.saturating_add(share.ns);
+            add(&mut sums, (of.cause, blame(&share)), share.ns);
+        }
         // The remainder of rounding is charged to unknown.
         let rest_ns = of.ns.saturating_sub(charged_ns);
         if rest_ns > 0 {
@@ -97,7 +97,7 @@ fn nobody() -> Blame {
     Blame { kind: "unknown", ..Blame::default() }
 }
 
-fn blame(charge: &Charge<'_>) -> Blame {
+fn blame(charge: &Share<'_>) -> Blame {
     let of = |kind: &'static str, task: Option<&Task>| Blame {
         kind,
         program: task.map(|task| task.name.clone()).filter(|name| !name.is_empty()),

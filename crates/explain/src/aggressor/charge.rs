@@ -6,7 +6,7 @@ use std::collections::HashSet;
 use super::links::{Links, ender, is_kernel};
 use crate::sums::in_proportion;
 use flatwater_recording::{
-    Call, Cause, CpuOwner, Dirtier, MemoryScope, MemoryUser, Request, RequestOp, Task, Wait, WakerKind,
+    Call, Cause, CpuOwner, Dirtier, MemoryScope, MemoryUser, Request, RequestOp, Segment, Task, Wait, WakerKind,
 };
 
 /// How a party made calls wait.
@@ -76,15 +76,30 @@ pub enum Party<'a> {
     Unknown,
 }
 
-/// A part of a stall and the party responsible for it.
+/// The share of a party in a stall.
 #[derive(Clone, Copy, Debug)]
-pub struct Charge<'a> {
+pub struct Share<'a> {
     pub party: Party<'a>,
     pub means: Means,
     pub ns: u64,
     /// Bytes of the party that were ahead, or that it dirtied, in this time.
     pub bytes: u64,
     pub file: Option<&'a str>,
+}
+
+impl<'a> Share<'a> {
+    fn of(party: Party<'a>, means: Means, ns: u64) -> Share<'a> {
+        Share { party, means, ns, bytes: 0, file: None }
+    }
+
+    fn unknown(means: Means, ns: u64) -> Share<'a> {
+        Share::of(Party::Unknown, means, ns)
+    }
+
+    /// The amount by which the time was divided is not bytes.
+    fn without_bytes(self) -> Share<'a> {
+        Share { bytes: 0, ..self }
+    }
 }
 
 /// An interval in ns.
@@ -108,55 +123,48 @@ impl Interval {
     }
 }
 
-/// Charges every nanosecond of a segment to a party.
-pub fn segment<'a>(links: &Links<'a>, call: &Call, place: usize, mut charge: impl FnMut(Charge<'a>)) {
-    let Some(segment) = call.segments.get(place) else { return };
+/// The shares of a segment's parties; together they are the whole segment.
+#[must_use]
+pub fn segment<'a>(links: &Links<'a>, call: &Call, place: usize) -> Vec<Share<'a>> {
+    let Some(segment) = call.segments.get(place) else { return Vec::new() };
     let from_ns = call.start_ns.saturating_add(segment.offset_ns);
     let whole = Interval { from_ns, to_ns: from_ns.saturating_add(segment.ns) };
-    let mut put = |party, means, ns, bytes, file: Option<&'a str>| {
-        if ns > 0 {
-            links.spend(weight(&party, file));
-            charge(Charge { party, means, ns, bytes, file });
-        }
-    };
+    let mut shares = of_cause(links, call, segment, whole);
+    shares.retain(|share| share.ns > 0);
+    for share in &shares {
+        links.spend(weight(&share.party, share.file));
+    }
+    shares
+}
+
+fn of_cause<'a>(links: &Links<'a>, call: &Call, segment: &Segment, whole: Interval) -> Vec<Share<'a>> {
     match segment.cause {
         // A timer ends the pause; the processes that dirtied pages are responsible for it.
-        Cause::DirtyThrottle => return dirtiers(links, call, whole, &mut put),
+        Cause::DirtyThrottle => dirtiers(links, call, whole),
         // Reclaim may wait for various things, but it runs because memory was taken.
         Cause::MemcgReclaim | Cause::DirectReclaim | Cause::ReclaimThrottle | Cause::MemcgOverHigh => {
-            return memory(links, call, whole, segment.cause != Cause::DirectReclaim, &mut put);
+            memory(links, call, whole, segment.cause != Cause::DirectReclaim)
         }
-        Cause::RunQueue => return processor(links, call, whole, &mut put),
-        Cause::JournalCommit | Cause::JournalFull | Cause::JournalBuffer => {
-            return journal(links, call, whole, &mut put);
-        }
+        Cause::RunQueue => processor(links, call, whole),
+        Cause::JournalCommit | Cause::JournalFull | Cause::JournalBuffer => journal(links, call, whole),
         // The call had no request yet. Without the processes that took memory, the read would not have been needed.
         Cause::RequestQueue if links.reads_pages(segment) && links.evicted_share() > 0.0 => {
             let again = links.evicted_share();
             let part = |ns: u64, share: f64| (ns as f64 * share) as u64;
-            split(
-                links,
-                call,
-                part(whole.ns(), again),
-                Means::Memory,
-                &links.takers(),
-                &mut |party, means, ns, _, file| {
-                    put(party, means, ns, 0, file);
-                },
-            );
-            let rest = &mut |party, means, ns, bytes, file| put(party, means, part(ns, 1.0 - again), bytes, file);
-            return sleeps(links, call, whole, rest);
+            let taken = split(links, call, part(whole.ns(), again), Means::Memory, &links.takers());
+            let rest = sleeps(links, call, whole).into_iter();
+            let rest = rest.map(|share| Share { ns: part(share.ns, 1.0 - again), ..share });
+            taken.into_iter().map(Share::without_bytes).chain(rest).collect()
         }
-        Cause::RequestQueue => return full_queue(links, call, whole, &mut put),
+        Cause::RequestQueue => full_queue(links, call, whole),
         Cause::BlockAllocation if links.waits_for_reserved_space(call, whole.from_ns, whole.to_ns) => {
-            return dirtiers(links, call, whole, &mut put);
+            dirtiers(links, call, whole)
         }
-        _ => {}
+        _ => sleeps(links, call, whole),
     }
-    sleeps(links, call, whole, &mut put);
 }
 
-/// The cost of a charge for its callers, who copy the names of its party and file; counted against the bound on
+/// The cost of a share for its callers, who copy the names of its party and file; counted against the bound on
 /// rows.
 fn weight(party: &Party<'_>, file: Option<&str>) -> usize {
     let names = match party {
@@ -170,20 +178,21 @@ fn weight(party: &Party<'_>, file: Option<&str>) -> usize {
 
 /// All requests of the queue are in use, and the wait ends when any of them completes. Blame each holder in
 /// proportion to requests held x time.
-fn full_queue<'a>(links: &Links<'a>, call: &Call, whole: Interval, put: Put<'_, 'a>) {
+fn full_queue<'a>(links: &Links<'a>, call: &Call, whole: Interval) -> Vec<Share<'a>> {
     let holders = links.queue_holders(call, whole.from_ns, whole.to_ns);
-    sleeps(links, call, whole, &mut |party, means, ns, bytes, file| match party {
-        Party::Unknown if means != Means::Cpu && !holders.is_empty() => {
-            split(links, call, ns, Means::Queue, &holders, &mut |party, means, ns, _, file| {
-                put(party, means, ns, 0, file)
-            });
+    let held = |share: Share<'a>| match share.party {
+        Party::Unknown if share.ns > 0 && share.means != Means::Cpu && !holders.is_empty() => {
+            let among = split(links, call, share.ns, Means::Queue, &holders);
+            among.into_iter().map(Share::without_bytes).collect()
         }
-        _ => put(party, means, ns, bytes, file),
-    });
+        _ => vec![share],
+    };
+    sleeps(links, call, whole).into_iter().flat_map(held).collect()
 }
 
 /// Follows each sleep in the interval to its end.
-fn sleeps<'a>(links: &Links<'a>, call: &Call, whole: Interval, put: Put<'_, 'a>) {
+fn sleeps<'a>(links: &Links<'a>, call: &Call, whole: Interval) -> Vec<Share<'a>> {
+    let mut shares = Vec::new();
     let mut covered_ns = 0_u64;
     let mut at_ns = whole.from_ns;
     for sleep in links.sleeps_within(call, whole.bounds()) {
@@ -192,45 +201,51 @@ fn sleeps<'a>(links: &Links<'a>, call: &Call, whole: Interval, put: Put<'_, 'a>)
         if asleep.ns() > 0 {
             at_ns = asleep.to_ns;
             covered_ns = asleep.ns().saturating_add(covered_ns);
-            follow(links, call, sleep, asleep, put);
+            follow(links, call, sleep, asleep, &mut shares);
         }
         if at_ns >= whole.to_ns {
             break;
         }
     }
-    put(Party::Unknown, Means::Running, whole.ns().saturating_sub(covered_ns), 0, None);
+    shares.push(Share::unknown(Means::Running, whole.ns().saturating_sub(covered_ns)));
+    shares
 }
 
 /// A commit that writes much more than usual is charged to the processes whose changes it writes, for the time of
 /// the journal's own thread and of the device working for it. Time behind other requests, or held back by a limit,
 /// keeps its party.
-fn journal<'a>(links: &Links<'a>, call: &Call, whole: Interval, put: Put<'_, 'a>) {
-    let Some(content) = links.journal(call) else { return sleeps(links, call, whole, put) };
+fn journal<'a>(links: &Links<'a>, call: &Call, whole: Interval) -> Vec<Share<'a>> {
+    let shares = sleeps(links, call, whole);
+    let Some(content) = links.journal(call) else { return shares };
     let of_others: u64 = content.others.iter().fold(0, |sum, (_, count, _)| sum.saturating_add(*count));
-    let share = content.beyond_usual * of_others as f64 / of_others.saturating_add(content.own).max(1) as f64;
-    sleeps(links, call, whole, &mut |party, means, ns, bytes, file| {
-        let of_the_journal = match party {
+    let part = content.beyond_usual * of_others as f64 / of_others.saturating_add(content.own).max(1) as f64;
+    let divided = |share: Share<'a>| {
+        let of_the_journal = match share.party {
             Party::Device | Party::Kernel(_) => true,
             // Writes of the journal that are charged to the caller's cgroup.
             Party::Own(task) => task.is_only_a_cgroup(),
             _ => false,
         };
-        let theirs_ns = if of_the_journal { (ns as f64 * share) as u64 } else { 0 };
-        split(links, call, theirs_ns, Means::Journal, &content.others, &mut |party, means, ns, _, file| {
-            put(party, means, ns, 0, file);
-        });
-        put(party, means, ns.saturating_sub(theirs_ns), bytes, file);
-    });
+        let theirs_ns = if of_the_journal { (share.ns as f64 * part) as u64 } else { 0 };
+        let mut divided = Vec::new();
+        if theirs_ns > 0 {
+            let among = split(links, call, theirs_ns, Means::Journal, &content.others);
+            divided.extend(among.into_iter().map(Share::without_bytes));
+        }
+        divided.push(Share { ns: share.ns.saturating_sub(theirs_ns), ..share });
+        divided
+    };
+    shares.into_iter().flat_map(divided).collect()
 }
 
-type Put<'p, 'a> = &'p mut dyn FnMut(Party<'a>, Means, u64, u64, Option<&'a str>);
-
-fn follow<'a>(links: &Links<'a>, call: &Call, wait: &'a Wait, within: Interval, put: Put<'_, 'a>) {
+/// Adds the shares of a sleep: of the request that it waited for, or of the thread that ended it and of that thread's own
+/// sleeps.
+fn follow<'a>(links: &Links<'a>, call: &Call, wait: &'a Wait, within: Interval, shares: &mut Vec<Share<'a>>) {
     if let Some(request) = links.request(wait) {
-        return device(links, call, request, within, put);
+        return device(links, call, request, within, shares);
     }
     let Some(task) = ender(wait).filter(|_| matches!(wait.waker_kind, WakerKind::Task | WakerKind::Unknown)) else {
-        return put(Party::Unknown, Means::Running, within.ns(), 0, None);
+        return shares.push(Share::unknown(Means::Running, within.ns()));
     };
     let mut slept_ns = 0_u64;
     let mut at_ns = within.from_ns;
@@ -239,7 +254,7 @@ fn follow<'a>(links: &Links<'a>, call: &Call, wait: &'a Wait, within: Interval, 
         if asleep.ns() > 0 {
             at_ns = asleep.to_ns;
             slept_ns = asleep.ns().saturating_add(slept_ns);
-            follow(links, call, link, asleep, put);
+            follow(links, call, link, asleep, shares);
         }
         if at_ns >= within.to_ns {
             break;
@@ -258,12 +273,12 @@ fn follow<'a>(links: &Links<'a>, call: &Call, wait: &'a Wait, within: Interval, 
         let ns = row_ns(row, within).min(unknown_ns);
         if let Some(owner) = row.owner.as_ref().filter(|_| ns > 0) {
             unknown_ns = unknown_ns.saturating_sub(ns);
-            put(party(links, call, owner), Means::Cpu, ns, 0, None);
+            shares.push(Share::of(party(links, call, owner), Means::Cpu, ns));
         }
     }
-    put(Party::Unknown, Means::Cpu, unknown_ns, 0, None);
+    shares.push(Share::unknown(Means::Cpu, unknown_ns));
     let means = if wait.lock.is_some() || wait.lock_holder.is_some() { Means::Lock } else { Means::Running };
-    put(party(links, call, task), means, ran_ns, 0, wait.waker_file.as_deref());
+    shares.push(Share { file: wait.waker_file.as_deref(), ..Share::of(party(links, call, task), means, ran_ns) });
 }
 
 /// The time for which a process had the CPU within an interval. In a part of the wait, each process has the same
@@ -285,18 +300,20 @@ fn party<'a>(links: &Links<'a>, call: &Call, task: &'a Task) -> Party<'a> {
 
 /// Divides the interval into time throttled, time behind other requests, and the rest: the device's time for the
 /// request itself.
-fn device<'a>(links: &Links<'a>, call: &Call, request: &'a Request, within: Interval, put: Put<'_, 'a>) {
+fn device<'a>(links: &Links<'a>, call: &Call, request: &'a Request, within: Interval, shares: &mut Vec<Share<'a>>) {
     // Before the insertion, the queue was full or the submitter waited for something else. `full_queue` divides this
     // time among the holders of the queue's requests.
     let since_ns = request.awaited_ns.unwrap_or(request.insert_ns).min(request.insert_ns);
     let before_ns = within.within(0, since_ns).ns();
-    match request.throttled {
+    let file = request.file.as_deref();
+    shares.push(match request.throttled {
         // The sleep until the insertion is due to the limit.
         Some(true) => {
-            put(Party::Limit(&request.submitter), Means::Queue, before_ns, request.bytes, request.file.as_deref())
+            let bytes = request.bytes;
+            Share { bytes, file, ..Share::of(Party::Limit(&request.submitter), Means::Queue, before_ns) }
         }
-        _ => put(Party::Unknown, Means::Queue, before_ns, 0, None),
-    }
+        _ => Share::unknown(Means::Queue, before_ns),
+    });
     let served = within.within(since_ns, request.complete_ns);
     let late_ns = request.server_waited_ns.unwrap_or(0);
     let known_ns: u64 = links.ahead(request).fold(late_ns, |sum, row| sum.saturating_add(row.device_ns));
@@ -306,8 +323,10 @@ fn device<'a>(links: &Links<'a>, call: &Call, request: &'a Request, within: Inte
     let own_read =
         request.op == RequestOp::Read && request.owner.as_ref().is_none_or(|owner| links.is_own(call, owner));
     let again_ns = if own_read { (served.ns() as f64 * links.evicted_share()) as u64 } else { 0 };
-    let taken = &mut |party, means, ns, _, file| put(party, means, ns, 0, file);
-    split(links, call, again_ns, Means::Memory, &links.takers(), taken);
+    if again_ns > 0 {
+        let taken = split(links, call, again_ns, Means::Memory, &links.takers());
+        shares.extend(taken.into_iter().map(Share::without_bytes));
+    }
     let served_ns = served.ns().saturating_sub(again_ns);
     let share = |ns: u64| in_proportion(served_ns, ns, wait_ns);
     let mut charged_ns = 0;
@@ -325,7 +344,7 @@ fn device<'a>(links: &Links<'a>, call: &Call, request: &'a Request, within: Inte
             (_, owner) if row.beside == Some(true) => (owner.unwrap_or(Party::Unknown), Means::Beside),
             (_, owner) => (owner.unwrap_or(Party::Unknown), Means::Queue),
         };
-        put(whose, means, ns, row.bytes, row.file.as_deref());
+        shares.push(Share { party: whose, means, ns, bytes: row.bytes, file: row.file.as_deref() });
     }
     // The thread that serves the device waited for a CPU.
     let mut unknown_ns = share(late_ns);
@@ -334,71 +353,73 @@ fn device<'a>(links: &Links<'a>, call: &Call, request: &'a Request, within: Inte
         let ns = share(row.ran_ns).min(unknown_ns);
         if let Some(owner) = &row.owner {
             unknown_ns = unknown_ns.saturating_sub(ns);
-            put(party(links, call, owner), Means::Cpu, ns, 0, None);
+            shares.push(Share::of(party(links, call, owner), Means::Cpu, ns));
         }
     }
-    put(Party::Unknown, Means::Cpu, unknown_ns, 0, None);
+    shares.push(Share::unknown(Means::Cpu, unknown_ns));
     let own_ns = served_ns.saturating_sub(charged_ns);
-    let file = request.file.as_deref();
     let whose = match (&request.owner, request.op) {
         (_, RequestOp::Flush | RequestOp::Discard) => Party::Flush,
         // The device works on another process's data, which the call waits for: an ordered commit, or the flusher.
         (Some(owner), _) if !links.is_own(call, owner) && !is_kernel(owner) => Party::Other(owner),
         _ => Party::Device,
     };
-    put(whose, Means::Data, own_ns, request.bytes, file);
+    shares.push(Share { bytes: request.bytes, file, ..Share::of(whose, Means::Data, own_ns) });
     // From completion until the sleeper was woken.
-    put(Party::Unknown, Means::Running, within.within(request.complete_ns, u64::MAX).ns(), 0, None);
+    shares.push(Share::unknown(Means::Running, within.within(request.complete_ns, u64::MAX).ns()));
 }
 
-/// A process, its weight (the amount of what is divided), and the file.
-pub type Share<'a> = (&'a Task, u64, Option<&'a str>);
+/// What a process has of something that is divided: the process, its amount, and the file.
+pub type Stake<'a> = (&'a Task, u64, Option<&'a str>);
 
-/// Splits an interval among shares in proportion to their weights; charges it to unknown if the weights sum to 0.
-fn split<'a>(links: &Links<'a>, call: &Call, ns: u64, means: Means, shares: &[Share<'a>], put: Put<'_, 'a>) {
-    let all: u64 = shares.iter().fold(0, |sum, (_, weight, _)| sum.saturating_add(*weight));
-    if all == 0 || !links.spend(shares.len()) {
-        return put(Party::Unknown, means, ns, 0, None);
+/// Splits an interval among stakes in proportion to their amounts; charges it to unknown if the amounts sum to 0.
+fn split<'a>(links: &Links<'a>, call: &Call, ns: u64, means: Means, stakes: &[Stake<'a>]) -> Vec<Share<'a>> {
+    let all: u64 = stakes.iter().fold(0, |sum, (_, amount, _)| sum.saturating_add(*amount));
+    if all == 0 || !links.spend(stakes.len()) {
+        return vec![Share::unknown(means, ns)];
     }
-    for (task, weight, file) in shares {
-        let part = in_proportion(ns, *weight, all);
-        put(party(links, call, task), means, part, *weight, *file);
-    }
+    let share = |(task, amount, file): &Stake<'a>| {
+        let ns = in_proportion(ns, *amount, all);
+        Share { bytes: *amount, file: *file, ..Share::of(party(links, call, task), means, ns) }
+    };
+    stakes.iter().map(share).collect()
 }
 
-fn dirtiers<'a>(links: &Links<'a>, call: &Call, within: Interval, put: Put<'_, 'a>) {
-    split(links, call, within.ns(), Means::DirtyPages, &dirtied(links, within), put);
+fn dirtiers<'a>(links: &Links<'a>, call: &Call, within: Interval) -> Vec<Share<'a>> {
+    split(links, call, within.ns(), Means::DirtyPages, &dirtied(links, within))
 }
 
 /// Charges a wait for a CPU to the threads that ran on it; to unknown for the time in which the CPU idled or its
 /// threads were not recorded.
-fn processor<'a>(links: &Links<'a>, call: &Call, whole: Interval, put: Put<'_, 'a>) {
+fn processor<'a>(links: &Links<'a>, call: &Call, whole: Interval) -> Vec<Share<'a>> {
+    let mut shares = Vec::new();
     let mut known_ns = 0;
     for row in links.cpu_owners(call, whole.bounds()) {
         // A wait may extend beyond the segment.
         let ns = row_ns(row, whole).min(whole.ns().saturating_sub(known_ns));
         let Some(owner) = row.owner.as_ref().filter(|_| ns > 0) else { continue };
         known_ns = ns.saturating_add(known_ns);
-        put(party(links, call, owner), Means::Cpu, ns, 0, None);
+        shares.push(Share::of(party(links, call, owner), Means::Cpu, ns));
     }
-    put(Party::Unknown, Means::Cpu, whole.ns().saturating_sub(known_ns), 0, None);
+    shares.push(Share::unknown(Means::Cpu, whole.ns().saturating_sub(known_ns)));
+    shares
 }
 
 /// Bytes that each process dirtied, by the kernel's count of the process, or by its files. Processes that live
 /// shorter than an interval appear in neither; for them, the bytes that devices wrote are used.
-fn dirtied<'a>(links: &Links<'a>, within: Interval) -> Vec<Share<'a>> {
+fn dirtied<'a>(links: &Links<'a>, within: Interval) -> Vec<Stake<'a>> {
     let rows: Vec<&Dirtier> = links.dirtiers(within.bounds()).collect();
     let whole: HashSet<u32> = rows.iter().filter(|row| row.inode.is_none()).map(|row| row.owner.pid).collect();
     let counted = rows.iter().filter(|row| row.inode.is_none() || !whole.contains(&row.owner.pid));
-    let mut shares: Vec<Share<'_>> =
+    let mut stakes: Vec<Stake<'_>> =
         counted.filter_map(|row| Some((&row.owner, row.bytes?, row.file.as_deref()))).collect();
-    let known: HashSet<u32> = shares.iter().map(|(task, ..)| task.pid).collect();
-    shares.extend(moved(links, within, RequestOp::Write).into_iter().filter(|(task, ..)| !known.contains(&task.pid)));
-    shares
+    let known: HashSet<u32> = stakes.iter().map(|(task, ..)| task.pid).collect();
+    stakes.extend(moved(links, within, RequestOp::Write).into_iter().filter(|(task, ..)| !known.contains(&task.pid)));
+    stakes
 }
 
 /// Bytes that devices read or wrote for each process.
-fn moved<'a>(links: &Links<'a>, within: Interval, op: RequestOp) -> Vec<Share<'a>> {
+fn moved<'a>(links: &Links<'a>, within: Interval, op: RequestOp) -> Vec<Stake<'a>> {
     let of_op = links.queue_owners(within.bounds()).filter(|row| row.op == op);
     of_op
         .filter_map(|row| Some((row.owner.as_ref().filter(|task| !is_kernel(task))?, row.bytes, row.file.as_deref())))
@@ -407,19 +428,19 @@ fn moved<'a>(links: &Links<'a>, within: Interval, op: RequestOp) -> Vec<Share<'a
 
 /// Charges reclaim to the processes that took memory: pages allocated, files read and written. Reclaim by a
 /// cgroup's own limit is charged only to its members.
-fn memory<'a>(links: &Links<'a>, call: &Call, within: Interval, in_cgroup: bool, put: Put<'_, 'a>) {
+fn memory<'a>(links: &Links<'a>, call: &Call, within: Interval, in_cgroup: bool) -> Vec<Share<'a>> {
     let page_bytes = links.recording().header.machine.page_size_bytes();
     let users: Vec<&MemoryUser> = links.memory_users(within.bounds()).collect();
     let own = links.own_cgroup(call).filter(|_| in_cgroup);
     let inside = |task: &Task| !in_cgroup || task.pid == call.pid || own.is_none() || task.cgroup.as_deref() == own;
     // A process over the limit reclaims what it asks for itself, so its reclaimed pages are an exact count.
     let reclaimed = users.iter().filter(|row| row.whole_machine == Some(!in_cgroup) && inside(&row.owner));
-    let exact: Vec<Share<'_>> =
+    let exact: Vec<Stake<'_>> =
         reclaimed.map(|row| (&row.owner, row.reclaimed_pages.unwrap_or(0).saturating_mul(page_bytes), None)).collect();
     if exact.iter().any(|(_, bytes, _)| *bytes > 0) {
-        return split(links, call, within.ns(), Means::Memory, &exact, put);
+        return split(links, call, within.ns(), Means::Memory, &exact);
     }
-    let mut shares: Vec<Share<'_>> = users
+    let mut stakes: Vec<Stake<'_>> = users
         .iter()
         .filter(|row| row.scope == MemoryScope::Process && row.reclaims.is_none())
         .map(|row| {
@@ -427,9 +448,9 @@ fn memory<'a>(links: &Links<'a>, call: &Call, within: Interval, in_cgroup: bool,
             (&row.owner, allocated.saturating_add(row.read_bytes.unwrap_or(0)), None)
         })
         .collect();
-    let known: HashSet<u32> = shares.iter().map(|(task, ..)| task.pid).collect();
-    shares.extend(moved(links, within, RequestOp::Read).into_iter().filter(|(task, ..)| !known.contains(&task.pid)));
-    shares.extend(dirtied(links, within));
-    shares.retain(|(task, ..)| inside(task));
-    split(links, call, within.ns(), Means::Memory, &shares, put);
+    let known: HashSet<u32> = stakes.iter().map(|(task, ..)| task.pid).collect();
+    stakes.extend(moved(links, within, RequestOp::Read).into_iter().filter(|(task, ..)| !known.contains(&task.pid)));
+    stakes.extend(dirtied(links, within));
+    stakes.retain(|(task, ..)| inside(task));
+    split(links, call, within.ns(), Means::Memory, &stakes)
 }

@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 
-use super::charge::Share;
+use super::charge::Stake;
 use super::links::{Links, is_kernel, most};
 use crate::sums::add_to;
 use flatwater_recording::{OpKind, QueueOwner, Recording, RequestOp, Task};
@@ -50,10 +50,10 @@ struct Interval<'a> {
 /// What commits wrote in an interval.
 #[derive(Clone, Debug)]
 pub struct Content<'a> {
-    /// Share of the metadata written beyond the usual rate, 0 to 1.
+    /// Stake of the metadata written beyond the usual rate, 0 to 1.
     pub beyond_usual: f64,
     /// Inodes changed by each process outside the target.
-    pub others: Vec<Share<'a>>,
+    pub others: Vec<Stake<'a>>,
     pub own: u64,
 }
 

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use std::path::Path;
 use std::rc::Rc;
 
-use super::charge::Share;
+use super::charge::Stake;
 use super::evicted::Evicted;
 use super::journal::{Content, Journals};
 use super::spans::Spans;
@@ -24,7 +24,7 @@ const READS: &[&str] = &["readpage", "read_pages", "readahead", "page_cache_ra",
 const SHARES_MAX: usize = 32;
 
 /// Returns the shares with the largest weights, in a deterministic order.
-pub fn most(mut shares: Vec<Share<'_>>) -> Vec<Share<'_>> {
+pub fn most(mut shares: Vec<Stake<'_>>) -> Vec<Stake<'_>> {
     shares.sort_by(|(one, of_one, _), (other, of_other, _)| (of_other, *one).cmp(&(of_one, *other)));
     shares.truncate(SHARES_MAX);
     shares
@@ -86,7 +86,7 @@ pub struct Links<'a> {
     journals: Journals<'a>,
     /// Caches by device and seconds: a million calls wait in a few thousand seconds.
     contents: RefCell<HashMap<(&'a str, Seconds), Option<Content<'a>>>>,
-    holders: RefCell<HashMap<(&'a str, Seconds), Rc<[Share<'a>]>>>,
+    holders: RefCell<HashMap<(&'a str, Seconds), Rc<[Stake<'a>]>>>,
     /// The processes of the target, with their titles.
     watched: HashMap<u32, Option<&'a str>>,
     dirtiers: Spans<'a, (), Dirtier>,
@@ -238,7 +238,7 @@ impl<'a> Links<'a> {
         rows.iter().copied().take_while(|_| self.spend(1))
     }
 
-    /// Share of the bytes read that a full cgroup had evicted before, 0 to 1.
+    /// Stake of the bytes read that a full cgroup had evicted before, 0 to 1.
     #[must_use]
     pub fn evicted_share(&self) -> f64 {
         self.evicted.share
@@ -246,7 +246,7 @@ impl<'a> Links<'a> {
 
     /// The processes that took memory of that cgroup, weighted by pages.
     #[must_use]
-    pub fn takers(&self) -> Vec<Share<'a>> {
+    pub fn takers(&self) -> Vec<Stake<'a>> {
         self.evicted.takers.iter().map(|(task, pages)| (*task, *pages, None)).collect()
     }
 
@@ -280,7 +280,7 @@ impl<'a> Links<'a> {
     /// The processes with requests in the queue or at the device in these seconds, weighted by the sum of their
     /// requests' times.
     #[must_use]
-    pub fn queue_holders(&self, call: &Call, from_ns: u64, to_ns: u64) -> Rc<[Share<'a>]> {
+    pub fn queue_holders(&self, call: &Call, from_ns: u64, to_ns: u64) -> Rc<[Stake<'a>]> {
         let Some(device) = self.device(call) else { return Rc::default() };
         let seconds = Seconds::of(from_ns, to_ns);
         let mut known = self.holders.borrow_mut();
@@ -288,9 +288,9 @@ impl<'a> Links<'a> {
         Rc::clone(found)
     }
 
-    fn holders_of(&self, device: &str, seconds: Seconds) -> Rc<[Share<'a>]> {
+    fn holders_of(&self, device: &str, seconds: Seconds) -> Rc<[Stake<'a>]> {
         let rows = self.queue_owners((seconds.start_ns(), seconds.end_ns()));
-        let mut sums: HashMap<(&str, Option<&str>), Share<'a>> = HashMap::new();
+        let mut sums: HashMap<(&str, Option<&str>), Stake<'a>> = HashMap::new();
         for row in rows.filter(|row| row.device == device) {
             let Some(owner) = &row.owner else { continue };
             let who = (owner.name.as_str(), owner.cgroup.as_deref());

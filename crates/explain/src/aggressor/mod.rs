@@ -21,7 +21,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde::Serialize;
 
-pub use charge::{Charge, Means, Party, segment};
+pub use charge::{Means, Party, Share, segment};
 pub use evicted::Evicted;
 pub use links::{Links, ender, is_kernel};
 use places::Places;
@@ -222,23 +222,23 @@ impl Charges {
             let sums = self.by_cause.entry(segment.cause).or_default();
             add_to(&mut sums.total_ns, segment.ns);
             let (late, again) = (&mut self.served_late, &mut self.again);
-            charge::segment(links, call, place, |charge| {
-                sums.add(links, call, &charge);
-                match (charge.means, segment.cause) {
+            for share in charge::segment(links, call, place) {
+                sums.add(links, call, &share);
+                match (share.means, segment.cause) {
                     (Means::Cpu, Cause::RunQueue) => {}
                     (Means::Cpu, _) => {
-                        add_to(&mut sums.served_late_ns, charge.ns);
-                        add_to(&mut late.total_ns, charge.ns);
-                        late.add(links, call, &charge);
+                        add_to(&mut sums.served_late_ns, share.ns);
+                        add_to(&mut late.total_ns, share.ns);
+                        late.add(links, call, &share);
                     }
                     (Means::Memory, cause) if !RECLAIM.contains(&cause) => {
-                        add_to(&mut sums.again_ns, charge.ns);
-                        add_to(&mut again.total_ns, charge.ns);
-                        again.add(links, call, &charge);
+                        add_to(&mut sums.again_ns, share.ns);
+                        add_to(&mut again.total_ns, share.ns);
+                        again.add(links, call, &share);
                     }
                     _ => {}
                 }
-            });
+            }
         }
     }
 
@@ -334,8 +334,8 @@ impl Charges {
 }
 
 impl Sums {
-    fn add(&mut self, links: &Links<'_>, call: &Call, charge: &Charge<'_>) {
-        let Charge { party, means, ns, bytes, file } = *charge;
+    fn add(&mut self, links: &Links<'_>, call: &Call, share: &Share<'_>) {
+        let Share { party, means, ns, bytes, file } = *share;
         match party {
             Party::Other(task) => {
                 let unnamed = task.is_only_a_cgroup();
