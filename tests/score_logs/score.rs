@@ -54,15 +54,13 @@ pub fn answer(texts: &[(String, Vec<u8>)]) -> Answer {
     let Ok(imported) = import_texts(texts) else { return refused() };
     let explanation = flatwater_explain::explain(&imported.recording);
     let Some(first) = explanation.findings.first() else { return refused() };
-    let raw =
-        flatwater_explain::explain_raw(&imported.recording).findings.first().map_or(1.0, |first| first.confidence);
     let read = imported.recording.header.import.as_ref().map_or((0, 0), |read| (read.understood, read.lines));
     Answer {
         cause: first.cause.to_string(),
         confidence: first.confidence,
         findings: explanation.findings.iter().map(|finding| finding.cause.to_string()).collect(),
         formats: imported.formats.iter().map(|(_, format)| *format).collect(),
-        raw,
+        raw: first.weight,
         class: confidence::class(first),
         lines: read,
         decided: first.log_lines.iter().map(|lines| (lines.file.clone(), lines.first, lines.last)).collect(),

@@ -61,7 +61,7 @@ mod tests {
         let twice = events("events_max", &[100, 900]).found(&memcg_reclaim::ENTRY).expect("800 times");
         assert!(said(&twice).contains("/db reached its limit 800 times while"), "{}", said(&twice));
         let once = events("events_high", &[182_733]).found(&memcg_over_high::ENTRY).expect("some time");
-        assert!(once.confidence < twice.confidence && once.settle.contains("twice") && !once.against.is_empty());
+        assert!(once.weight < twice.weight && once.settle.contains("twice") && !once.against.is_empty());
         assert!(events("events_max", &[5, 5]).found(&memcg_reclaim::ENTRY).is_none(), "it does not rise");
     }
 

@@ -1,6 +1,7 @@
 //! Confidence is a frequency: of the findings that claim 0.7 for imported logs, seven in ten are right.
 //!
-//! Finders give a raw figure, which orders the findings. For a log, the printed figure is the frequency with which
+//! Finders give a raw figure, the finding's weight, which orders the findings; [`assign`] alone sets the confidence. For a
+//! log, the printed figure is the frequency with which
 //! leading findings of the same class and raw range were right, in the half of the corpus (tests/corpus) for which
 //! no rules were written: (right + 1) / (of + 2), after Laplace, less one standard error, because few logs were
 //! counted. A class without a row takes the frequency of all classes. `make score-logs` prints the counts of both
@@ -13,7 +14,7 @@
 
 use super::Finding;
 use super::cause::CauseId;
-use flatwater_recording::{CauseBasis, DurationBasis};
+use flatwater_recording::{CauseBasis, DurationBasis, Source};
 
 /// The kind of evidence that a finding rests on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -74,17 +75,6 @@ pub fn recorded(class: Class) -> f64 {
     ((f64::from(right) + 1.0) / (f64::from(of) + 2.0) * 100.0).round() / 100.0
 }
 
-/// Replaces the raw figures of findings from recorded calls; the order of the findings stays. Findings from
-/// counters alone and `quiet` keep their raw figures, because the runs do not count them.
-pub fn calibrate_recorded(findings: &mut [Finding]) {
-    for finding in findings {
-        let class = class(finding);
-        if matches!(class, Class::Traced | Class::Stacks) {
-            finding.confidence = recorded(class);
-        }
-    }
-}
-
 /// The class of this finding.
 #[must_use]
 pub fn class(finding: &Finding) -> Class {
@@ -120,14 +110,18 @@ fn all() -> (u32, u32) {
     TABLE.iter().fold((0_u32, 0_u32), |(right, of), row| (right.saturating_add(row.right), of.saturating_add(row.of)))
 }
 
-/// Replaces the raw figures of an imported log's findings; their order stays.
-pub fn calibrate(findings: &mut [Finding]) {
-    for finding in findings {
-        let class = class(finding);
-        if class != Class::Abstains {
-            finding.confidence = of(class, finding.confidence);
+/// Sets the confidence of a finding, from its class, its weight and the source of the recording. `RECORDED` counts runs
+/// on hosts only: neither the model's recordings nor those of guests in distorted time. It counts neither `quiet` nor
+/// findings from counters alone. A class that nothing counts keeps the finder's estimate.
+pub fn assign(finding: &mut Finding, source: Source) {
+    let class = class(finding);
+    finding.confidence = match (source, class) {
+        (Source::Import, Class::Traced | Class::Stacks | Class::Reports | Class::Counters | Class::Quiet) => {
+            of(class, finding.weight)
         }
-    }
+        (Source::Host, Class::Traced | Class::Stacks) => recorded(class),
+        _ => finding.weight,
+    };
 }
 
 #[cfg(test)]

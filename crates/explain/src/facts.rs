@@ -8,6 +8,7 @@ use std::hash::{BuildHasher, Hasher};
 use super::aggressor::Charges;
 use super::page_lock::held_by_reads;
 use super::sums::add_to;
+use flatwater_recording::units::Nanos;
 use flatwater_recording::{
     Call, Cause, CauseBasis, DurationBasis, HookState, HookStatus, LatencyBucket, OpKind, Recording, Source, StackId,
 };
@@ -47,6 +48,8 @@ pub struct Facts<'a> {
     pub page_reads_ns: u64,
     /// Who made these calls wait, if the recording can tell.
     pub charges: Charges,
+    /// Whose calls these are, as `Focused::who`; `None` if they are all slow calls.
+    pub judged: Option<String>,
     page_reads: HashSet<StackId>,
     sums: Vec<CauseSum>,
 }
@@ -208,6 +211,7 @@ impl<'a> Facts<'a> {
             charges: Charges::default(),
             page_reads: held_by_reads(recording),
             sums: Cause::ALL.iter().map(|&cause| CauseSum::new(cause)).collect(),
+            judged: None,
         };
         let neighbours: HashSet<&str> = header.target.neighbours.iter().map(String::as_str).collect();
         for (index, call) in recording.calls.iter().enumerate() {
@@ -282,7 +286,20 @@ impl<'a> Facts<'a> {
         self.sums.iter().filter(|sum| sum.calls > 0)
     }
 
-    /// Share of all stall time, 0 to 1.
+    /// The stall time that shares refer to, ns.
+    #[must_use]
+    pub fn total_ns(&self) -> u64 {
+        if self.calls == 0 { self.counted.ns } else { self.lost_ns }
+    }
+
+    /// The same in words: `203 ms lost by request threads`.
+    #[must_use]
+    pub fn total(&self) -> String {
+        let lost = Nanos(self.lost_ns);
+        self.judged.as_ref().map_or_else(|| format!("{lost} lost"), |judged| format!("{lost} lost by {judged}"))
+    }
+
+    /// Share of the stall time of the judged calls, 0 to 1.
     #[must_use]
     pub fn share(&self, sum: &CauseSum) -> f64 {
         if self.lost_ns == 0 { 0.0 } else { sum.lost_ns as f64 / self.lost_ns as f64 }

@@ -13,7 +13,7 @@ pub const SETTLE_RECORD: &str = "run `flatwater record -p PID -t 60s` as root wh
 /// Requests at devices are a finding of their own from this share of the lost time.
 const REQUESTS_SHARE_MIN: f64 = 0.1;
 
-/// The confidence of a finding that claims nothing: absent in JSON and in reports.
+/// The weight and confidence of a finding that claims nothing: absent in JSON and in reports.
 pub const NO_CONFIDENCE: f64 = f64::NAN;
 
 impl Finding {
@@ -26,8 +26,10 @@ impl Finding {
             basis: sum.duration_basis().into(),
             duration_basis: sum.duration_basis(),
             cause_basis: sum.cause_basis(),
-            confidence: confidence(facts, sum),
+            confidence: NO_CONFIDENCE,
+            weight: weight(facts, sum),
             lost_ns: Some(sum.lost_ns),
+            share: None,
             headline: headline.into(),
             evidence: Vec::new(),
             against: Vec::new(),
@@ -36,13 +38,14 @@ impl Finding {
             aggressors: Vec::new(),
             answerable: None,
             log_lines: Vec::new(),
+            stages: Vec::new(),
         };
         let text = format!(
-            "{} of {} slow calls have this cause: {} of the {} lost ({:.1} %)",
+            "{} of {} slow calls have this cause: {} of the {} ({:.1} %)",
             sum.calls,
             facts.calls,
             Nanos(sum.lost_ns),
-            Nanos(facts.lost_ns),
+            facts.total(),
             share * 100.0
         );
         finding.evidence.push(Evidence::new(text, sum.lost_ns as f64, "ns"));
@@ -67,14 +70,16 @@ impl Finding {
 
     /// A finding from counters alone.
     #[must_use]
-    pub fn inferred(cause: impl Into<CauseId>, confidence: f64, headline: impl Into<String>) -> Finding {
+    pub fn inferred(cause: impl Into<CauseId>, weight: f64, headline: impl Into<String>) -> Finding {
         Finding {
             cause: cause.into(),
             basis: Basis::Inferred,
             duration_basis: DurationBasis::Inferred,
             cause_basis: CauseBasis::Counters,
-            confidence: (confidence * 100.0).round() / 100.0,
+            confidence: NO_CONFIDENCE,
+            weight: (weight * 100.0).round() / 100.0,
             lost_ns: None,
+            share: None,
             headline: headline.into(),
             evidence: Vec::new(),
             against: Vec::new(),
@@ -83,6 +88,7 @@ impl Finding {
             aggressors: Vec::new(),
             answerable: None,
             log_lines: Vec::new(),
+            stages: Vec::new(),
         }
     }
 
@@ -95,9 +101,9 @@ impl Finding {
             return None;
         }
         let text = format!(
-            "{} of the {} lost ({:.1} %), from insertion, issue and completion of the awaited requests",
+            "{} of the {} ({:.1} %), from insertion, issue and completion of the awaited requests",
             Nanos(ns),
-            Nanos(facts.lost_ns),
+            facts.total(),
             100.0 * ns as f64 / facts.lost_ns.max(1) as f64
         );
         let mut finding = Finding::inferred(cause, 0.9, headline).with([Evidence::new(text, ns as f64, "ns")]);
@@ -150,9 +156,9 @@ pub fn from_spans(
     Some(finding)
 }
 
-/// Raw confidence: 0.98 if measured, less if sampled or inferred, and reduced by the share of calls that lost an
+/// The weight of a cause's time: 0.98 if measured, less if sampled or inferred, and reduced by the share of calls that lost an
 /// event and by distorted time.
-fn confidence(facts: &Facts<'_>, sum: &CauseSum) -> f64 {
+fn weight(facts: &Facts<'_>, sum: &CauseSum) -> f64 {
     let base = match Basis::from(sum.duration_basis()) {
         Basis::Exact => 0.98,
         Basis::Sampled => 0.85,

@@ -111,6 +111,14 @@ pub struct Focused {
     pub other_stall_ns: u64,
 }
 
+impl Focused {
+    /// Whose calls are judged, in words.
+    #[must_use]
+    pub fn who(&self) -> String {
+        if self.given { format!("--focus {}", self.on) } else { "request threads".to_owned() }
+    }
+}
+
 /// The calls that findings are judged by, as indices into `Recording::calls`.
 #[derive(Clone, Debug, Default)]
 pub struct Judged {

@@ -1,4 +1,8 @@
-//! The sentence at the top of a report: who waited, for what, and who made them wait.
+//! The lead of a report: who waited, for what, and who made them wait.
+
+use std::fmt;
+
+use serde::Serialize;
 
 use super::Finding;
 use super::aggressor::{Aggressor, Links, Means, Member, ender, is_kernel};
@@ -8,27 +12,105 @@ use super::role::Role;
 use super::server::Server;
 use super::victim::{Groups, Victim};
 use flatwater_recording::units::{Bytes, Nanos};
-use flatwater_recording::{Call, Cause, Request, Task, Wait};
+use flatwater_recording::{Call, Cause, Request, RequestOp, Task, Wait};
 
-/// Builds the sentence, such as `redis-server: 12 write() calls, up to 102 ms, waited for the file's lock that its
-/// own thread bio_aof held in fdatasync, whose 9.8 MiB queued behind 412 MiB of dd (pid 812, cgroup /jobs/backup)`.
-/// `None` if no group of calls lost enough time, or no finding has a measured time.
+/// Who waited, for what, and who made them wait. Displayed as one sentence, such as `redis-server: 12 write() calls, up to
+/// 102 ms, waited for the file's lock that its own thread bio_aof held in fdatasync, whose 9.8 MiB queued behind 412 MiB
+/// of dd (pid 812, cgroup /jobs/backup)`, which is also its form in JSON.
+#[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
+pub struct Lead {
+    /// The program or thread that waited.
+    pub who: String,
+    pub background: bool,
+    pub calls: u64,
+    pub operation: &'static str,
+    pub worst_ns: u64,
+    pub wait: Awaited,
+    /// The request at the end of the wait chain.
+    pub request: Option<AwaitedRequest>,
+    /// `None` if it is not known, or if `wait` names the holder of the lock.
+    pub made_by: Option<MadeBy>,
+}
+
+/// What the worst call waited for.
+#[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
+pub enum Awaited {
+    Cause(CauseId),
+    /// A server, if the file system has no local device.
+    Server(&'static str),
+    Lock {
+        lock: String,
+        holder: Option<Holder>,
+    },
+}
+
+/// The thread that held a lock.
+#[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
+pub struct Holder {
+    pub name: String,
+    pub pid: u32,
+    /// Whether it belongs to the target.
+    pub own: bool,
+    /// The call in which it held the lock.
+    pub doing: Option<String>,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
+pub struct AwaitedRequest {
+    pub operation: RequestOp,
+    /// 0 for a flush, which has no data of its own.
+    pub bytes: u64,
+    pub file: Option<String>,
+    pub device: String,
+    pub below_device: Option<String>,
+    /// Whether another thread waited for it, and the call for that thread.
+    pub through: bool,
+}
+
+/// The party that made the calls wait for most of the time.
+#[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
+pub enum MadeBy {
+    Aggressor {
+        who: String,
+        means: Means,
+        bytes: u64,
+        /// Whether the calls waited for the CPU themselves, not a thread behind them.
+        for_cpu: bool,
+    },
+    Limit,
+    Target(Member),
+    NoOther,
+}
+
+impl Serialize for Lead {
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
+}
+
+/// The lead; `None` if no group of calls lost enough time, or no finding has a measured time.
 #[must_use]
-pub fn sentence(facts: &Facts<'_>, groups: &Groups, findings: &[Finding]) -> Option<String> {
+pub fn lead(facts: &Facts<'_>, groups: &Groups, findings: &[Finding]) -> Option<Lead> {
     let judged = |victim: &&Victim| facts.enough(victim.stall_ns, victim.worst_ns);
     let victim = groups.victims.iter().find(judged)?;
     let finding = findings.iter().find(|finding| finding.lost_ns.is_some())?;
-    let calls = if victim.calls == 1 { "call" } else { "calls" };
-    let who = if victim.role == Role::Background { format!("{} (background)", name(victim)) } else { name(victim) };
-    let begin = format!("{who}: {} {}() {calls}, up to {},", victim.calls, victim.operation, Nanos(victim.worst_ns));
     let links = Links::of(facts.recording);
-    let call = worst_call(facts, groups, victim);
-    let chain = call.and_then(|call| chain(&links, call));
-    let waited = match &chain {
-        Some(chain) => chain.waited(victim.cause),
-        None => phrase(victim.cause),
-    };
-    Some(format!("{begin} {waited}{}", blamed(finding, victim.cause, chain.as_ref())))
+    let chain = worst_call(facts, groups, victim).and_then(|call| chain(&links, call));
+    Some(Lead {
+        who: name(victim),
+        background: victim.role == Role::Background,
+        calls: victim.calls,
+        operation: victim.operation,
+        worst_ns: victim.worst_ns,
+        wait: chain.as_ref().map_or(Awaited::Cause(victim.cause), |chain| chain.awaited(victim.cause)),
+        request: chain.as_ref().and_then(Chain::awaited_request),
+        made_by: made_by(finding, victim.cause, chain.as_ref()),
+    })
 }
 
 fn name(victim: &Victim) -> String {
@@ -109,33 +191,125 @@ fn chain<'a>(links: &Links<'a>, call: &Call) -> Option<Chain<'a>> {
 }
 
 impl Chain<'_> {
-    fn waited(&self, cause: CauseId) -> String {
-        let mut text = match (cause == CauseId::Lock, self.holder) {
-            (true, Some((task, own))) => {
-                let lock = self.lock.or(self.first.lock.as_deref()).unwrap_or("a lock");
-                let holder = if own {
-                    format!("its own thread {}", task.name)
-                } else {
-                    format!("{} (pid {})", task.name, task.pid)
-                };
-                let doing = self.first.waker_doing.as_ref().map(|doing| format!(" in {doing}")).unwrap_or_default();
-                format!("waited for {lock} that {holder} held{doing}")
-            }
-            (true, None) => format!("waited for {}", self.lock.or(self.first.lock.as_deref()).unwrap_or("a lock")),
-            (false, _) => match self.server.filter(|_| cause == CauseId::DeviceWait) {
-                Some(server) => format!("waited for {}", server.name()),
-                None => phrase(cause),
+    fn awaited(&self, cause: CauseId) -> Awaited {
+        match cause {
+            CauseId::Lock => Awaited::Lock {
+                lock: self.lock.or(self.first.lock.as_deref()).unwrap_or("a lock").to_owned(),
+                holder: self.holder.map(|(task, own)| Holder {
+                    name: task.name.clone(),
+                    pid: task.pid,
+                    own,
+                    doing: self.first.waker_doing.clone(),
+                }),
             },
-        };
-        if let Some((request, through)) = self.request {
-            let whose = if through { "which waited for" } else { "blocked by" };
-            let file = request.file.as_ref().map(|file| format!(" of {file}")).unwrap_or_default();
-            // A flush has no data of its own.
-            let bytes = if request.bytes > 0 { format!(" of {}", Bytes(request.bytes)) } else { String::new() };
-            let below = request.below_device.as_ref().map(|disk| format!(" (above {disk})")).unwrap_or_default();
-            text.push_str(&format!(", {whose} a {}{bytes}{file} on {}{below}", request.op.name(), request.device));
+            CauseId::DeviceWait => self.server.map_or(Awaited::Cause(cause), |server| Awaited::Server(server.name())),
+            _ => Awaited::Cause(cause),
         }
-        text
+    }
+
+    fn awaited_request(&self) -> Option<AwaitedRequest> {
+        let (request, through) = self.request?;
+        Some(AwaitedRequest {
+            operation: request.op,
+            bytes: request.bytes,
+            file: request.file.clone(),
+            device: request.device.clone(),
+            below_device: request.below_device.clone(),
+            through,
+        })
+    }
+}
+
+fn made_by(finding: &Finding, cause: CauseId, chain: Option<&Chain<'_>>) -> Option<MadeBy> {
+    let answerable = finding.answerable.as_ref()?;
+    let Some(worst) = finding.aggressors.first() else {
+        let known = answerable.unknown + answerable.kernel < 0.5;
+        return match answerable.members.first() {
+            _ if !known => None,
+            _ if answerable.limit >= 0.5 => Some(MadeBy::Limit),
+            Some(member) => Some(MadeBy::Target(member.clone())),
+            None => Some(MadeBy::NoOther),
+        };
+    };
+    let holder_is_named = chain.is_some_and(|chain| chain.holder.is_some_and(|(_, own)| !own));
+    if worst.means == Means::Lock && holder_is_named {
+        return None;
+    }
+    let for_cpu = cause == CauseId::RunQueue;
+    Some(MadeBy::Aggressor { who: who(worst), means: worst.means, bytes: worst.bytes, for_cpu })
+}
+
+impl fmt::Display for Lead {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let background = if self.background { " (background)" } else { "" };
+        let calls = if self.calls == 1 { "call" } else { "calls" };
+        let (who, operation, worst) = (&self.who, &self.operation, Nanos(self.worst_ns));
+        write!(f, "{who}{background}: {} {operation}() {calls}, up to {worst}, {}", self.calls, self.wait)?;
+        if let Some(request) = &self.request {
+            write!(f, "{request}")?;
+        }
+        self.made_by.as_ref().map_or(Ok(()), |party| write!(f, "{party}"))
+    }
+}
+
+impl fmt::Display for Awaited {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Awaited::Cause(cause) => f.write_str(&phrase(*cause)),
+            Awaited::Server(name) => write!(f, "waited for {name}"),
+            Awaited::Lock { lock, holder: None } => write!(f, "waited for {lock}"),
+            Awaited::Lock { lock, holder: Some(holder) } => write!(f, "waited for {lock} that {holder}"),
+        }
+    }
+}
+
+impl fmt::Display for Holder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.own {
+            true => write!(f, "its own thread {} held", self.name)?,
+            false => write!(f, "{} (pid {}) held", self.name, self.pid)?,
+        }
+        self.doing.as_ref().map_or(Ok(()), |doing| write!(f, " in {doing}"))
+    }
+}
+
+impl fmt::Display for AwaitedRequest {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let whose = if self.through { "which waited for" } else { "blocked by" };
+        let file = self.file.as_ref().map(|file| format!(" of {file}")).unwrap_or_default();
+        let bytes = if self.bytes > 0 { format!(" of {}", Bytes(self.bytes)) } else { String::new() };
+        let below = self.below_device.as_ref().map(|disk| format!(" (above {disk})")).unwrap_or_default();
+        write!(f, ", {whose} a {}{bytes}{file} on {}{below}", self.operation.name(), self.device)
+    }
+}
+
+impl fmt::Display for MadeBy {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            MadeBy::Limit => f.write_str("; a limit on its cgroup's I/O held it back"),
+            MadeBy::Target(member) if member.is_thread => write!(f, "; its own thread {} made it wait", member.name),
+            MadeBy::Target(member) => {
+                write!(f, "; {}, which is part of the target, made it wait", part_of_target(member))
+            }
+            MadeBy::NoOther => f.write_str("; no other process made it wait"),
+            MadeBy::Aggressor { who, means, bytes, for_cpu } => {
+                let bytes = if *bytes > 0 { format!("{} of ", Bytes(*bytes)) } else { String::new() };
+                match means {
+                    Means::Queue => write!(f, ", queued behind {bytes}{who}"),
+                    Means::Beside => write!(f, ", beside {bytes}{who} at the device"),
+                    Means::Cache => write!(f, ", with {bytes}{who} in the device's cache"),
+                    Means::Data => write!(f, ", which wrote {bytes}{who}"),
+                    Means::Lock => write!(f, "; {who} held the lock"),
+                    Means::DirtyPages => write!(f, ", with {bytes}{who} among them"),
+                    Means::Memory => write!(f, "; {who} took the memory"),
+                    Means::DroppedCache => write!(f, "; {who} dropped the page cache"),
+                    Means::Journal => write!(f, ", full of the changes of {who}"),
+                    Means::Running => write!(f, "; {who} ran in that time"),
+                    Means::Cpu if *for_cpu => write!(f, " on which {who} ran"),
+                    Means::Cpu => write!(f, "; {who} had the CPU that the kernel's threads behind it waited for"),
+                }
+            }
+        }
     }
 }
 
@@ -179,38 +353,6 @@ const PHRASES: &[(Cause, &str)] = &[
 fn phrase(cause: CauseId) -> String {
     let known = PHRASES.iter().find(|(one, _)| cause.span() == Some(*one));
     known.map_or_else(|| format!("lost the time to {cause}"), |(_, phrase)| (*phrase).to_owned())
-}
-
-/// The end of the sentence: who made the calls wait, or that no other process did.
-fn blamed(finding: &Finding, cause: CauseId, chain: Option<&Chain<'_>>) -> String {
-    let Some(answerable) = &finding.answerable else { return String::new() };
-    let Some(worst) = finding.aggressors.first() else {
-        let known = answerable.unknown + answerable.kernel < 0.5;
-        return match answerable.members.first() {
-            _ if !known => String::new(),
-            _ if answerable.limit >= 0.5 => "; a limit on its cgroup's I/O held it back".to_owned(),
-            Some(member) if member.is_thread => format!("; its own thread {} made it wait", member.name),
-            Some(member) => format!("; {}, which is part of the target, made it wait", part_of_target(member)),
-            None => "; no other process made it wait".to_owned(),
-        };
-    };
-    let bytes = if worst.bytes > 0 { format!("{} of ", Bytes(worst.bytes)) } else { String::new() };
-    let who = who(worst);
-    match worst.means {
-        Means::Queue => format!(", queued behind {bytes}{who}"),
-        Means::Beside => format!(", beside {bytes}{who} at the device"),
-        Means::Cache => format!(", with {bytes}{who} in the device's cache"),
-        Means::Data => format!(", which wrote {bytes}{who}"),
-        Means::Lock if chain.is_some_and(|chain| chain.holder.is_some_and(|(_, own)| !own)) => String::new(),
-        Means::Lock => format!("; {who} held the lock"),
-        Means::DirtyPages => format!(", with {bytes}{who} among them"),
-        Means::Memory => format!("; {who} took the memory"),
-        Means::DroppedCache => format!("; {who} dropped the page cache"),
-        Means::Journal => format!(", full of the changes of {who}"),
-        Means::Running => format!("; {who} ran in that time"),
-        Means::Cpu if cause == CauseId::RunQueue => format!(" on which {who} ran"),
-        Means::Cpu => format!("; {who} had the CPU that the kernel's threads behind it waited for"),
-    }
 }
 
 #[cfg(test)]

@@ -55,6 +55,7 @@ pub mod settings;
 mod since;
 mod sleepers;
 mod slow;
+mod stages;
 pub mod summary;
 mod sums;
 // Tests choose their own numbers.
@@ -69,9 +70,10 @@ pub use aggressor::{Aggressor, Answerable, Member};
 pub use cause::CauseId;
 pub use fix::{Fix, Measured};
 pub use focus::{Focus, FocusError, Focused};
-pub use lead::{part_of_target as member_name, who as aggressor_name};
-pub use rank::{explain, explain_focused, explain_raw};
+pub use lead::{Awaited, AwaitedRequest, Holder, Lead, MadeBy, part_of_target as member_name, who as aggressor_name};
+pub use rank::{explain, explain_focused};
 pub use role::Role;
+pub use stages::Stage;
 pub use victim::Victim;
 
 use serde::Serialize;
@@ -98,9 +100,11 @@ pub struct Explanation {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub focus: Option<Focused>,
     pub slow: Slow,
+    /// The stall time that the shares of findings refer to.
+    pub total: Total,
     /// One sentence: who waited, and for what or which process. Absent if no call was slow.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub lead: Option<String>,
+    pub lead: Option<Lead>,
     pub conclusion: Conclusion,
     /// Worst first. If nothing is wrong, exactly one: `quiet`.
     pub findings: Vec<Finding>,
@@ -175,6 +179,18 @@ pub struct Percentiles {
     pub max_ns: u64,
 }
 
+/// The stall time of the calls that findings are judged by.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+#[non_exhaustive]
+pub struct Total {
+    /// The calls: `all slow calls`, `request threads`, or a focus.
+    pub of: String,
+    pub calls: u64,
+    pub stall_ns: u64,
+    /// Share of `stall_ns` that has a cause; `None` if slow calls were not recorded one by one.
+    pub named_share: Option<f64>,
+}
+
 /// The slow calls and where their time went.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct Slow {
@@ -214,12 +230,18 @@ pub struct Finding {
     pub duration_basis: DurationBasis,
     /// How the cause is known.
     pub cause_basis: CauseBasis,
-    /// Confidence that this cause is at work, 0 to 1; not how much it matters. Absent (`NaN` here) if nothing is
-    /// claimed (`not-enough-to-judge`).
+    /// Confidence that this cause is at work, 0 to 1; not how much it matters. Only `confidence::assign` sets it.
+    /// Absent (`NaN` here) if nothing is claimed (`not-enough-to-judge`).
     #[serde(skip_serializing_if = "is_absent")]
     pub confidence: f64,
+    /// The finder's estimate, 0 to 1. It orders findings without a measured time and is the basis of `confidence`.
+    #[serde(skip)]
+    pub weight: f64,
     /// Stall time of this cause, ns; `None` if counters cannot tell.
     pub lost_ns: Option<u64>,
+    /// `lost_ns` as a share of [`Explanation::total`], 0 to 1; absent if either is unknown.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub share: Option<f64>,
     pub headline: String,
     pub evidence: Vec<Evidence>,
     /// Facts in this recording that speak against the finding.
@@ -237,6 +259,9 @@ pub struct Finding {
     /// Lines of the imported log that support the finding, in the order of the log; empty if flatwater recorded.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub log_lines: Vec<LogLines>,
+    /// Other causes of the stall with the same answer: the same aggressors and the same fix.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub stages: Vec<Stage>,
 }
 
 // serde passes a reference.

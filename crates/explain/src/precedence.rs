@@ -179,7 +179,7 @@ impl Rule {
 /// The sort without the rules.
 fn sorted(a: &Candidate, b: &Candidate) -> Ordering {
     let key = |one: &Candidate| (one.origin, Reverse(one.finding.lost_ns.unwrap_or(0)));
-    let confidence = b.finding.confidence.total_cmp(&a.finding.confidence);
+    let confidence = b.finding.weight.total_cmp(&a.finding.weight);
     key(a).cmp(&key(b)).then(confidence).then(a.finding.cause.cmp(&b.finding.cause))
 }
 

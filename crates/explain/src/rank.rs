@@ -11,9 +11,9 @@ use super::since::fit;
 use super::victim::Groups;
 use super::{
     Conclusion, Explanation, Finding, Fix, Focus, Focused, confidence, lead, log_lines, lru, operations, profile,
-    settings, sleepers, slow,
+    settings, sleepers, slow, stages,
 };
-use flatwater_recording::{Gap, Note, Recording, Source};
+use flatwater_recording::{Gap, Note, Recording};
 
 /// Version of the shape of `Explanation`.
 const EXPLANATION_VERSION: u32 = 1;
@@ -27,27 +27,13 @@ pub fn explain(recording: &Recording) -> Explanation {
 /// Explains the waits of the calls in focus.
 #[must_use]
 pub fn explain_focused(recording: &Recording, focus: &Focus) -> Explanation {
-    let mut explanation = conclude(recording, focus);
-    match recording.header.source {
-        Source::Import => confidence::calibrate(&mut explanation.findings),
-        // `RECORDED` counts runs on hosts only: neither the model's recordings nor those of guests in distorted
-        // time.
-        Source::Host => confidence::calibrate_recorded(&mut explanation.findings),
-        _ => {}
-    }
-    explanation
-}
-
-/// Explains with the raw confidences of the finders, from which `confidence` is calibrated.
-#[must_use]
-pub fn explain_raw(recording: &Recording) -> Explanation {
-    conclude(recording, &Focus::default())
-}
-
-fn conclude(recording: &Recording, focus: &Focus) -> Explanation {
     let (all, groups) = sums(recording);
     let judged = Judged::choose(focus, recording, &groups, |lost_ns, worst_ns| all.enough(lost_ns, worst_ns));
-    let judged_facts = judged.focused.as_ref().map(|_| Facts::of_calls(recording, |call| judged.keeps(call)));
+    let judged_facts = judged.focused.as_ref().map(|focused| {
+        let mut facts = Facts::of_calls(recording, |call| judged.keeps(call));
+        facts.judged = Some(focused.who());
+        facts
+    });
     let facts = judged_facts.as_ref().unwrap_or(&all);
     // A focus that the user gave restricts the sums as well; one that flatwater chose restricts the findings only.
     let summed = if judged.focused.as_ref().is_some_and(|focused| focused.given) { facts } else { &all };
@@ -61,7 +47,8 @@ fn conclude(recording: &Recording, focus: &Focus) -> Explanation {
         operations: operations::operations(recording),
         partly_timed: operations::partly_timed(recording),
         slow: slow::summary(summed),
-        lead: lead::sentence(facts, &groups, &findings),
+        total: slow::total(facts),
+        lead: lead::lead(facts, &groups, &findings),
         conclusion: conclusion(&findings),
         findings,
         observed: recording.header.observed.clone(),
@@ -108,7 +95,7 @@ fn findings(facts: &Facts<'_>) -> Vec<Finding> {
     for finding in &mut findings {
         complete(finding, facts, &place);
     }
-    findings
+    stages::join(findings)
 }
 
 /// Causes that have no candidate beside others.
@@ -130,13 +117,20 @@ fn candidates(facts: &Facts<'_>) -> Vec<Candidate> {
     candidates
 }
 
-/// Adds what depends on this finding alone: the kind of LRU, fixes that suit the recorded machine, lines of the log.
+/// Adds what depends on this finding alone: the kind of LRU, fixes that suit the recorded machine, lines of the log,
+/// its share of the stall time, and the confidence.
 fn complete(finding: &mut Finding, facts: &Facts<'_>, place: &Place<'_>) {
     lru::describe(finding, facts.recording);
     let fixes = std::mem::take(&mut finding.fixes);
     let worth = fixes.into_iter().filter_map(|fix| settings::fit(fix, finding, facts.recording));
     finding.fixes = worth.map(|fix| fit(fix, facts)).filter_map(|fix| fix.at(place)).collect();
     log_lines::attach(facts, finding);
+    finding.share = finding.lost_ns.filter(|_| facts.total_ns() > 0).map(|ns| part(ns, facts.total_ns()));
+    confidence::assign(finding, facts.recording.header.source);
+}
+
+fn part(ns: u64, of_ns: u64) -> f64 {
+    (ns as f64 / of_ns as f64).min(1.0)
 }
 
 /// The finding with its aggressors, their shares, and fixes against them.

@@ -2,7 +2,7 @@
 
 use super::cause::CauseId;
 use super::facts::Facts;
-use super::{CauseShare, Slow};
+use super::{CauseShare, Slow, Total};
 use flatwater_recording::{Cause, CauseBasis, DurationBasis};
 
 impl CauseShare {
@@ -20,6 +20,14 @@ impl CauseShare {
             cause_basis,
         }
     }
+}
+
+/// The stall time that the findings of these facts refer to.
+#[must_use]
+pub fn total(facts: &Facts<'_>) -> Total {
+    let Slow { calls, lost_ns, named_share, .. } = summary(facts);
+    let of = facts.judged.clone().unwrap_or_else(|| "all slow calls".to_owned());
+    Total { of, calls, stall_ns: lost_ns, named_share }
 }
 
 #[must_use]

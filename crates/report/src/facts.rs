@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use super::numbers::{counted, quantity, share, size, time};
 use super::rows;
-use flatwater_explain::{Evidence, Explanation, Fix, Slow};
+use flatwater_explain::{Evidence, Explanation, Fix, Slow, Stage};
 use flatwater_recording::printable::{self, shell_quoted};
 use flatwater_recording::{
     Call, Cause, CauseBasis, DurationBasis, Gap, Header, HookState, Losses, Noise, Note, Recording, Source,
@@ -37,6 +37,37 @@ pub fn partly_timed(explanation: &Explanation) -> Option<String> {
             time(other_ns)
         ),
     })
+}
+
+/// The stall time that shares of findings refer to: `stall time`, or `stall time of request threads`.
+pub fn total(explanation: &Explanation) -> String {
+    let total = &explanation.total;
+    if total.stall_ns == explanation.slow.lost_ns {
+        "stall time".to_owned()
+    } else {
+        format!("stall time of {}", total.of)
+    }
+}
+
+/// What the table of causes sums, if that is not the total of the findings.
+pub fn sums_all(explanation: &Explanation) -> Option<String> {
+    let (slow, total) = (&explanation.slow, &explanation.total);
+    (total.stall_ns != slow.lost_ns).then(|| {
+        format!(
+            "all {}, {}; the findings' shares refer to the {} of {}",
+            counted(slow.calls, "slow call", "slow calls"),
+            time(slow.lost_ns),
+            time(total.stall_ns),
+            total.of
+        )
+    })
+}
+
+/// A cause with the same answer as its finding: `page-writeback, 117 ms, 57.6 % of the stall time: ...`.
+pub fn stage(explanation: &Explanation, stage: &Stage) -> String {
+    let lost = stage.lost_ns.filter(|ns| *ns > 0).map(|ns| format!(", {}", time(ns))).unwrap_or_default();
+    let of = stage.share.map(|of| format!(", {} of the {}", share(of), total(explanation))).unwrap_or_default();
+    format!("{}{lost}{of}: {}", stage.cause, stage.headline)
 }
 
 /// The parts of the first line: what ran, where, for how long, on which kernel.

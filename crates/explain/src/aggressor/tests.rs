@@ -91,8 +91,8 @@ pub(super) fn top(explanation: &Explanation) -> &Finding {
 #[test]
 fn a_chain_through_a_helper_ends_with_the_process_ahead_in_the_queue() {
     let explanation = behind_dd().explained();
-    let finding =
-        explanation.findings.iter().find(|finding| finding.cause == CauseId::Lock).expect("it waited for a lock");
+    let finding = top(&explanation);
+    assert!(finding.stages.iter().any(|stage| stage.cause == CauseId::Lock), "one answer, one finding: {finding:?}");
     let [aggressor] = finding.aggressors.as_slice() else { panic!("{:?}", finding.aggressors) };
     assert_eq!((aggressor.program.as_str(), aggressor.pids.as_slice()), ("dd", &[812][..]));
     assert_eq!(aggressor.cgroup.as_deref(), Some("/jobs/backup"));
@@ -100,7 +100,7 @@ fn a_chain_through_a_helper_ends_with_the_process_ahead_in_the_queue() {
     let to = finding.answerable.as_ref().expect("it is known");
     // 8 ms: 6 ms at the device for the request itself, and 2 ms before it was inserted.
     assert_eq!((to.device, to.unknown), (0.08, 0.02));
-    let lead = explanation.lead.as_deref().expect("a sentence");
+    let lead = &explanation.lead.as_ref().expect("a sentence").to_string();
     for part in [
         "redis-server: 1 write() call, up to 100 ms,",
         "its own thread bio_aof held in fdatasync",
@@ -132,7 +132,7 @@ fn without_requests_ahead_the_device_is_charged() {
     );
     assert!(explanation.findings.iter().all(|finding| finding.aggressors.is_empty()));
     assert!(
-        explanation.lead.as_deref().is_some_and(|lead| lead.ends_with("no other process made it wait")),
+        explanation.lead.as_ref().is_some_and(|lead| lead.to_string().ends_with("no other process made it wait")),
         "{:?}",
         explanation.lead
     );
@@ -163,7 +163,7 @@ fn an_io_limit_is_distinguished_from_queue_and_device() {
     assert_eq!((top(&explanation).cause, top(&explanation).lost_ns), (CauseId::IoThrottle, Some(90 * MS)));
     assert!(top(&explanation).aggressors.is_empty());
     assert!(
-        explanation.lead.as_deref().is_some_and(|lead| lead.contains("a limit on its cgroup's I/O")),
+        explanation.lead.as_ref().is_some_and(|lead| lead.to_string().contains("a limit on its cgroup's I/O")),
         "{:?}",
         explanation.lead
     );
@@ -253,7 +253,7 @@ fn a_wait_for_a_cpu_is_charged_to_the_running_process() {
     // The CPU idled for 5 ms.
     assert_eq!(finding.answerable.as_ref().map(|to| (to.own, to.unknown)), Some((0.15, 0.05)));
     assert!(
-        explanation.lead.as_deref().is_some_and(|lead| lead.ends_with("on which hog (pid 55) ran")),
+        explanation.lead.as_ref().is_some_and(|lead| lead.to_string().ends_with("on which hog (pid 55) ran")),
         "{:?}",
         explanation.lead
     );
@@ -274,7 +274,7 @@ fn a_flush_of_a_neighbours_data_accuses_the_neighbour_and_one_of_its_own_the_dev
     let finding = top(&explanation);
     let named: Vec<_> = finding.aggressors.iter().map(|one| (one.program.as_str(), one.means)).collect();
     assert_eq!((finding.cause, named.as_slice()), (CauseId::DeviceQueueStarved, &[("dd", super::Means::Cache)][..]));
-    let lead = explanation.lead.as_deref().expect("a sentence");
+    let lead = &explanation.lead.as_ref().expect("a sentence").to_string();
     assert!(lead.contains(" a flush on "), "a flush moves no data:  {lead}");
     let explanation = flushed(Task::new(7, 9, "bio_aof"));
     assert_eq!((top(&explanation).cause, top(&explanation).aggressors.len()), (CauseId::DeviceSlow, 0));
@@ -346,7 +346,7 @@ fn a_device_whose_own_thread_has_no_cpu_is_not_slow() {
     assert!(finding.headline.starts_with("the kernel's threads that serve the device"), "{}", finding.headline);
     let named: Vec<_> = finding.aggressors.iter().map(|one| (one.program.as_str(), one.means, one.stall_ns)).collect();
     assert_eq!(named, [("hog", super::Means::Cpu, 75 * MS)]);
-    let lead = explanation.lead.as_deref().expect("a sentence");
+    let lead = &explanation.lead.as_ref().expect("a sentence").to_string();
     assert!(
         lead.ends_with("on vda; hog (pid 55) had the CPU that the kernel's threads behind it waited for"),
         "a device has no CPU to run on: {lead}"
@@ -370,8 +370,8 @@ fn a_journal_thread_without_a_cpu_is_charged_to_the_running_process() {
         recording.waits.push(Wait { waker_kind: WakerKind::Task, waker: Some(journal), ..wait });
     });
     let explanation = made.explained();
-    let commit =
-        explanation.findings.iter().find(|finding| finding.cause == CauseId::JournalCommit).expect("it waited");
+    let first = top(&explanation);
+    let commit = first.stages.iter().find(|stage| stage.cause == CauseId::JournalCommit).expect("it waited");
     assert_eq!(commit.answerable.as_ref().map(|to| (to.others, to.kernel)), Some((0.7, 0.3)));
     assert_eq!((top(&explanation).cause, top(&explanation).lost_ns), (CauseId::RunQueue, Some(70 * MS)));
 }
@@ -490,7 +490,7 @@ fn an_unknown_party_gives_no_answer() {
     let made = slept(Cause::Lock, 100, |recording, wait| recording.waits.push(wait));
     let explanation = made.explained();
     assert_eq!(top(&explanation).answerable, None, "a sleep without a known party");
-    assert!(explanation.lead.is_some_and(|lead| !lead.contains("no other process")));
+    assert!(explanation.lead.is_some_and(|lead| !lead.to_string().contains("no other process")));
 }
 
 #[test]
@@ -540,7 +540,7 @@ fn the_blocking_part_of_the_target_is_named() {
         let to = top(&explanation).answerable.clone().expect("it is known");
         let named =
             to.members.into_iter().map(|one| (one.name, one.is_thread, one.pids, one.share)).collect::<Vec<_>>();
-        (named, explanation.lead.expect("a sentence"))
+        (named, explanation.lead.expect("a sentence").to_string())
     };
     let (named, lead) = behind(Task::new(77, 0, "postgres"));
     assert_eq!(named, [("postgres: checkpointer".to_owned(), false, vec![77], 0.9)]);

@@ -53,7 +53,7 @@ fn the_lead_names_the_server_that_a_call_waits_for() {
             recording.stacks.push(Stack { id, frames: frames.iter().map(|&frame| frame.to_owned()).collect() });
             recording.waits.push(Wait { stack: Some(id), ..wait });
         });
-        made.explained().lead.unwrap_or_default()
+        made.explained().lead.map(|lead| lead.to_string()).unwrap_or_default()
     };
     let server = waits(&["schedule", "wait_on_commit", "__nfs_commit_inode", "nfs_file_fsync"]);
     assert!(server.contains("waited for the NFS server"), "{server}");
@@ -78,7 +78,7 @@ fn a_loop_device_names_the_disk_below_it() {
     let explanation = made.explained();
     assert_eq!(top(&explanation).cause, CauseId::DeviceSlow);
     assert!(said(top(&explanation)).contains("loop0 passes its requests on to vda: there they spent 90 ms"));
-    assert!(explanation.lead.is_some_and(|lead| lead.contains("on loop0 (above vda)")));
+    assert!(explanation.lead.is_some_and(|lead| lead.to_string().contains("on loop0 (above vda)")));
 }
 
 #[test]

@@ -24,7 +24,7 @@ fn a_request_with_only_a_cgroup_is_charged_to_that_cgroup() {
     let [aggressor] = top(&explanation).aggressors.as_slice() else { panic!("{:?}", explanation.findings) };
     assert_eq!((aggressor.program.as_str(), aggressor.cgroup.as_deref()), ("some program", Some("/jobs/backup")));
     assert!(aggressor.pids.is_empty() && aggressor.share == 0.9, "{aggressor:?}");
-    let lead = explanation.lead.as_deref().expect("a sentence");
+    let lead = &explanation.lead.as_ref().expect("a sentence").to_string();
     assert!(lead.contains("412 MiB of some program (cgroup /jobs/backup)"), "{lead}");
 }
 
@@ -105,7 +105,7 @@ fn a_commit_of_much_metadata_is_charged_to_the_processes_that_changed_inodes() {
     assert_eq!((aggressor.program.as_str(), aggressor.means), ("untar", super::Means::Journal));
     // 10 of 11 MiB exceed the usual rate, and 900 of 1000 changes are the neighbour's: 9/11 of the 100 ms.
     assert_eq!(aggressor.stall_ns / MS, 81, "{aggressor:?}");
-    let lead = explanation.lead.as_deref().expect("a sentence");
+    let lead = &explanation.lead.as_ref().expect("a sentence").to_string();
     assert!(lead.contains("full of the changes of untar (pid 812, cgroup /jobs)"), "{lead}");
     assert!(
         finding.fixes[0].text.starts_with("move the files of untar (pid 812, cgroup /jobs) to another device"),
@@ -143,11 +143,11 @@ fn a_full_queue_is_charged_to_the_holders_of_its_requests() {
         }
     });
     let explanation = made.explained();
-    let finding =
-        explanation.findings.iter().find(|finding| finding.cause == CauseId::RequestQueue).expect("it waited");
-    let [aggressor] = finding.aggressors.as_slice() else { panic!("{finding:?}") };
+    let first = top(&explanation);
+    let stage = first.stages.iter().find(|stage| stage.cause == CauseId::RequestQueue).expect("it waited");
+    let [aggressor] = first.aggressors.as_slice() else { panic!("{first:?}") };
     assert_eq!((aggressor.program.as_str(), aggressor.stall_ns / MS), ("dd", 75));
-    assert_eq!(finding.answerable.as_ref().map(|to| to.own), Some(0.25));
+    assert_eq!(stage.answerable.as_ref().map(|to| to.own), Some(0.25));
 }
 
 /// A btrfs worker writes back dirty pages to free the space reserved for them. The wait is charged to the processes

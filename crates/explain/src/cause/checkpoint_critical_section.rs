@@ -64,7 +64,7 @@ fn find(facts: &Facts<'_>) -> Option<Finding> {
     finding.lost_ns = Some(lost_ns);
     finding.evidence.push(Evidence::new(text, worst.critical_ns as f64, "ns").at(worst.at_ns));
     if rows.len() >= 3 && worst.critical_ns >= TIMES_MEDIAN_MIN.saturating_mul(median_ns.max(1)) {
-        finding.confidence = 0.9;
+        finding.weight = 0.9;
         finding.evidence.push(Evidence::new(
             format!("the usual critical section takes {}", Nanos(median_ns)),
             median_ns as f64,

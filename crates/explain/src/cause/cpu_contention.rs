@@ -93,7 +93,7 @@ mod tests {
     fn four_threads_for_each_cpu_contend() {
         assert!(machine(Some(2), 8, 1).found(&ENTRY).is_some());
         let measured = machine(Some(2), 8, 1).slow(OpKind::Write, &[(Cause::RunQueue, 30.0)]).found(&ENTRY);
-        assert!(measured.is_some_and(|finding| finding.confidence > 0.8));
+        assert!(measured.is_some_and(|finding| finding.weight > 0.8));
     }
 
     #[test]

@@ -389,7 +389,7 @@ mod tests {
         };
         let finding = shown(4_520).found(&ENTRY).expect("45 % of 10 s");
         assert!(said(&finding).contains("waited for block I/O 45 % of the 10 s"), "{}", said(&finding));
-        assert!(finding.confidence < 0.5 && shown(300).found(&ENTRY).is_none());
+        assert!(finding.weight < 0.5 && shown(300).found(&ENTRY).is_none());
     }
 
     #[test]
@@ -400,7 +400,7 @@ mod tests {
             let made = Made::new().counters(Table::Cpu, &all, &[("iowait_ns", &wait), ("idle_ns", &idle)]);
             made.gauges(Table::Cpu, &all, &[("procs_blocked", &[blocked; 10])])
         };
-        assert!(made(3).found(&ENTRY).is_some_and(|finding| finding.confidence < 0.5));
+        assert!(made(3).found(&ENTRY).is_some_and(|finding| finding.weight < 0.5));
         assert!(made(0).found(&ENTRY).is_none());
     }
 }

@@ -39,7 +39,7 @@ fn find(facts: &Facts<'_>) -> Option<Finding> {
     let sum = facts.significant(Cause::DeviceWait)?;
     let mut finding = Finding::from_spans(facts, sum, ENTRY.headline);
     // The length is measured. That the device was slow, and not its queue or a read, is not.
-    finding.confidence = finding.confidence.min(0.7);
+    finding.weight = finding.weight.min(0.7);
     if let Some(server) = Server::awaited(facts, Cause::DeviceWait) {
         finding.headline =
             format!("the call waits for {}; why the answer takes so long was not observed", server.name());
@@ -86,7 +86,7 @@ mod tests {
             let finding = asleep_in(frames).found(&ENTRY).unwrap_or_else(|| panic!("{frames:?}"));
             assert_eq!(finding.duration_basis, DurationBasis::Measured);
             assert_eq!(finding.cause_basis, CauseBasis::Stack);
-            assert!(finding.confidence <= 0.7 && !finding.against.is_empty(), "{finding:?}");
+            assert!(finding.weight <= 0.7 && !finding.against.is_empty(), "{finding:?}");
             assert!(asleep_in(frames).found(&device_slow::ENTRY).is_none(), "{frames:?}");
             assert!(asleep_in(frames).found(&synchronous_read::ENTRY).is_none(), "{frames:?}");
         }

@@ -143,7 +143,7 @@ fn inferred(facts: &Facts<'_>) -> Option<Finding> {
     }
     match stalls {
         Some(stalls) if stalls > 0.0 => {
-            finding.confidence = 0.7;
+            finding.weight = 0.7;
             let text = format!("{stalls:.1} allocations a second were sent into reclaim (allocstall)");
             finding.evidence.push(Evidence::new(text, stalls, "1/s"));
         }
@@ -215,7 +215,7 @@ mod tests {
             Made::new().gauges(Table::Pressure, &Entity::named("memory"), &column)
         };
         let finding = shown(38).found(&ENTRY).expect("38 % of a minute");
-        assert!(finding.confidence < 0.5 && finding.settle.contains("allocstall") && !finding.against.is_empty());
+        assert!(finding.weight < 0.5 && finding.settle.contains("allocstall") && !finding.against.is_empty());
         assert!(shown(1).found(&ENTRY).is_none());
     }
 

@@ -234,7 +234,7 @@ mod tests {
     #[test]
     fn untraced_waits_of_seconds_are_a_guess_and_say_so() {
         let finding = Made::new().slow(OpKind::Write, &[(Cause::Unexplained, 4_806.0)]).found(&ENTRY).expect("4.8 s");
-        assert!(finding.basis == Basis::Inferred && finding.confidence <= 0.5 && !finding.against.is_empty());
+        assert!(finding.basis == Basis::Inferred && finding.weight <= 0.5 && !finding.against.is_empty());
         assert!(
             Made::new().slow(OpKind::Write, &[(Cause::Unexplained, 40.0)]).found(&ENTRY).is_none(),
             "too short to guess"

@@ -95,7 +95,7 @@ mod tests {
     fn a_lock_inversion_is_named_and_no_more_than_possible() {
         let report = "WARNING: possible circular locking dependency detected";
         let finding = Made::new().report(report).found(&ENTRY).expect("lockdep");
-        assert!(!finding.against.is_empty() && finding.confidence <= 0.5);
+        assert!(!finding.against.is_empty() && finding.weight <= 0.5);
         assert!(Made::new().report("WARNING: suspicious RCU usage").found(&ENTRY).is_none());
     }
 

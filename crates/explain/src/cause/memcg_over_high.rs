@@ -38,7 +38,7 @@ fn find(facts: &Facts<'_>) -> Option<Finding> {
         finding.fixes.extend(fixes);
         // If memory.high was reached more often than memory.max, it is the effective bound.
         if facts.met_most(cgroup::EVENTS_MAX).is_none_or(|max| max.times < met.times) {
-            finding.confidence += 0.05;
+            finding.weight += 0.05;
         }
         // The cgroup's threads wait for memory now.
         let pressed = facts.recording.table(Table::Cgroup).and_then(|table| {
@@ -46,7 +46,7 @@ fn find(facts: &Facts<'_>) -> Option<Finding> {
             rows.last(cgroup::SOME_AVG10_CENTIPERCENT).filter(|share| *share >= 1_000)
         });
         if let Some(share) = pressed {
-            finding.confidence = finding.confidence.max(0.65);
+            finding.weight = finding.weight.max(0.65);
             let text = format!("its threads waited for memory in {} % of the last 10 s (PSI some)", share / 100);
             finding.evidence.push(Evidence::new(text, share as f64 / 100.0, "%"));
         }

@@ -62,13 +62,13 @@ fn find(facts: &Facts<'_>) -> Option<Finding> {
     };
     let mut finding = Finding::inferred(CauseId::MonitorInterference, 0.5, headline);
     if let Some(frame) = reader {
-        finding.confidence = 0.8;
+        finding.weight = 0.8;
         finding
             .evidence
             .push(Evidence::said(format!("{frame}, a function of such readers, is in a stack of this recording")));
     }
     if let Some(ms) = interval_ms {
-        finding.confidence = 0.85;
+        finding.weight = 0.85;
         finding.evidence.push(Evidence::new(format!("something reads /proc/slabinfo every {ms} ms"), ms as f64, "ms"));
     }
     if let Some(count) = objects {

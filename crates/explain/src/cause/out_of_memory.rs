@@ -203,7 +203,7 @@ mod tests {
         let timed = |cause| Made::new().slow(OpKind::Write, &[(cause, 40.0)]).report(line);
         assert!(timed(Cause::JournalCommit).found(&ENTRY).is_none(), "another cgroup's");
         let near = timed(Cause::MemcgReclaim).found(&ENTRY).expect("it reclaimed");
-        assert!(near.confidence <= 0.5 && !near.against.is_empty(), "{near:?}");
+        assert!(near.weight <= 0.5 && !near.against.is_empty(), "{near:?}");
         let ours = || timed(Cause::JournalCommit).edit(|recording| recording.header.target.pids.push(4711));
         assert_eq!(ours().explained().findings[0].cause, CauseId::OutOfMemory, "whatever its calls waited for");
         let noted = |line: &str| {
@@ -216,7 +216,7 @@ mod tests {
         assert!(bound.contains("names no cgroup's limit"), "a cpuset or a zone may have been full: {bound}");
         let ours = ours().found(&ENTRY).expect("it was recorded");
         assert!(
-            ours.confidence >= 0.95 && ours.headline.contains("killed java (pid 4711), which was recorded"),
+            ours.weight >= 0.95 && ours.headline.contains("killed java (pid 4711), which was recorded"),
             "{ours:?}"
         );
     }
@@ -225,7 +225,7 @@ mod tests {
     fn a_kill_elsewhere_on_the_machine_is_not_ours() {
         let killed = || Made::new().counters(Table::Vmstat, &Entity::default(), &[("oom_kill", &[0, 0, 1, 2])]);
         let alone = killed().found(&ENTRY).expect("a log of counters");
-        assert!(alone.confidence <= 0.5 && !alone.against.is_empty());
+        assert!(alone.weight <= 0.5 && !alone.against.is_empty());
         let timed = killed().bucket("", OpKind::Write, &[2_000; 100]);
         assert!(timed.found(&ENTRY).is_none(), "our calls were timed and fast");
         let blocked = killed().slow(OpKind::Write, &[(Cause::JournalCommit, 400.0)]);

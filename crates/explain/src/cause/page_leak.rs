@@ -286,7 +286,7 @@ mod tests {
             ("Inactive", 50),
         ];
         let finding = meminfo(&lines).found(&ENTRY).expect("11 GB missing");
-        assert!(finding.confidence > 0.8 && said(&finding).contains("11 GiB of 16 GiB"), "{}", said(&finding));
+        assert!(finding.weight > 0.8 && said(&finding).contains("11 GiB of 16 GiB"), "{}", said(&finding));
         let without = |line: &str| {
             let lines: Vec<(&str, i64)> = lines.iter().copied().filter(|(name, _)| *name != line).collect();
             meminfo(&lines).found(&ENTRY)
@@ -310,7 +310,7 @@ mod tests {
         let free =
             [("MemTotal", 120), ("MemFree", 0), ("Buffers", 5), ("Cached", 15), ("SwapTotal", 20), ("SwapFree", 19)];
         let finding = meminfo(&free).found(&ENTRY).expect("100 of 120");
-        assert!(finding.confidence <= 0.5 && !finding.against.is_empty() && finding.settle.contains("/proc/meminfo"));
+        assert!(finding.weight <= 0.5 && !finding.against.is_empty() && finding.settle.contains("/proc/meminfo"));
         let cache =
             [("MemTotal", 120), ("MemFree", 0), ("Buffers", 15), ("Cached", 78), ("SwapTotal", 20), ("SwapFree", 19)];
         assert!(meminfo(&cache).found(&ENTRY).is_none());

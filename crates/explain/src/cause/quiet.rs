@@ -89,19 +89,19 @@ fn find(facts: &Facts<'_>) -> Option<Finding> {
         finding.evidence.extend(view.excluded.iter().map(|shown| shown.evidence.clone()));
         finding.headline =
             "nothing in these figures points to a known cause of stalls as long as they could show".to_owned();
-        finding.confidence = if seen { 0.8 } else { 0.4 + 0.1 * (view.matters().min(3) as f64) };
+        finding.weight = if seen { 0.8 } else { 0.4 + 0.1 * (view.matters().min(3) as f64) };
         if let Some(part) = exclude::unjudged(facts, &view) {
             finding.against.push(part.evidence());
-            finding.confidence = finding.confidence.min(UNJUDGED_CONFIDENCE_MAX);
+            finding.weight = finding.weight.min(UNJUDGED_CONFIDENCE_MAX);
         }
     } else if !seen && !sampled {
-        finding.confidence = 0.3;
+        finding.weight = 0.3;
         finding.headline = "nothing points to a known cause, but little was seen: no calls were timed and nothing was \
             sampled over time"
             .to_owned();
     } else if !seen && facts.duration_ns < MOMENT_NS {
         // Stalls are intermittent: a few rows say little about them.
-        finding.confidence = 0.5;
+        finding.weight = 0.5;
     }
     Some(finding)
 }
@@ -347,6 +347,6 @@ mod tests {
     #[test]
     fn an_empty_recording_claims_little() {
         let finding = &Made::new().explained().findings[0];
-        assert!(finding.confidence < 0.5 && finding.headline.contains("little was seen"));
+        assert!(finding.weight < 0.5 && finding.headline.contains("little was seen"));
     }
 }

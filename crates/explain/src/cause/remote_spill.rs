@@ -152,7 +152,7 @@ fn find(facts: &Facts<'_>) -> Option<Finding> {
     finding.evidence.push(Evidence::new(text, spill.per_s, "pages/s"));
     match free_extremes(facts) {
         Some(((full, least), (empty, most))) if most >= FREE_RATIO_MIN * least => {
-            finding.confidence = 0.75;
+            finding.weight = 0.75;
             let text = format!(
                 "node {full} had as little as {:.0} MiB free, node {empty} never less than {:.0} MiB",
                 least / 1_048_576.0,

@@ -183,7 +183,7 @@ mod tests {
         };
         let pasted = |percent| made(percent).edit(|recording| recording.header.import = Some(Default::default()));
         let finding = pasted(97).found(&ENTRY).expect("97 % of minutes");
-        assert!(finding.confidence < 0.6 && said(&finding).contains("97 %"), "{}", said(&finding));
+        assert!(finding.weight < 0.6 && said(&finding).contains("97 %"), "{}", said(&finding));
         assert!(pasted(60).found(&ENTRY).is_none() && made(97).found(&ENTRY).is_none());
     }
 
@@ -204,7 +204,7 @@ mod tests {
     fn fast_calls_that_begin_late_on_a_full_machine_lack_a_cpu() {
         let finding = late(20, 70).found(&ENTRY).expect("late");
         assert!(said(&finding).contains("10 calls ended 1 ms and more after they were due"), "{}", said(&finding));
-        assert!(finding.confidence < 0.9 && !finding.settle.is_empty());
+        assert!(finding.weight < 0.9 && !finding.settle.is_empty());
     }
 
     #[test]

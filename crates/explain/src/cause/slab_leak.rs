@@ -80,7 +80,7 @@ fn find(facts: &Facts<'_>) -> Option<Finding> {
     let found = from_unreclaimable(facts).or_else(|| from_caches(facts));
     let found = found.or_else(|| from_slab_alone(facts)).or_else(|| unreclaimable_alone(facts))?;
     // A steady level hurts nothing on a machine that neither scans nor swaps.
-    let calm = found.confidence < GROWN && exclude::view(facts).is_calm(exclude::Matter::Memory);
+    let calm = found.weight < GROWN && exclude::view(facts).is_calm(exclude::Matter::Memory);
     (!calm || facts.recording.header.source != Source::Import).then_some(found)
 }
 
@@ -360,7 +360,7 @@ mod tests {
 
     #[test]
     fn a_large_level_is_weaker_evidence() {
-        assert!(slab(&[5_000]).found(&ENTRY).is_some_and(|finding| finding.confidence < 0.7));
+        assert!(slab(&[5_000]).found(&ENTRY).is_some_and(|finding| finding.weight < 0.7));
     }
 
     #[test]

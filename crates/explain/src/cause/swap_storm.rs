@@ -268,7 +268,7 @@ mod tests {
     fn one_way_or_a_trickle_is_not() {
         let blocked = |made: Made| made.gauges(Table::Cpu, &Entity::named("all"), &[("procs_blocked", &[4; 10])]);
         let out = blocked(swapping(0, 3_000)).found(&ENTRY).expect("threads wait while it goes out");
-        assert!(out.confidence < 0.6 && said(&out).contains("only 0.0 MiB/s come back"), "{}", said(&out));
+        assert!(out.weight < 0.6 && said(&out).contains("only 0.0 MiB/s come back"), "{}", said(&out));
         let alone = Made::new().counters(Table::Vmstat, &Entity::default(), &[("pswpout", &rising(3_000, 10))]);
         let alone = blocked(alone).found(&ENTRY).expect("threads wait while it goes out");
         assert!(said(&alone).contains("does not show whether it comes back"), "{}", said(&alone));

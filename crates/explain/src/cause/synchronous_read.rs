@@ -151,7 +151,7 @@ mod tests {
     #[test]
     fn a_device_busy_with_awaited_reads_is_named() {
         let finding = busy(120, 1, 40).found(&ENTRY).expect("120 reads a second");
-        assert!(finding.confidence < 0.6 && said(&finding).contains("10.0 ms each"), "{}", said(&finding));
+        assert!(finding.weight < 0.6 && said(&finding).contains("10.0 ms each"), "{}", said(&finding));
         assert!(finding.headline.contains("may read"), "several programs look the same: {}", finding.headline);
         assert!(busy(120, 1, 3).found(&ENTRY).is_none(), "no task waits");
         assert!(busy(60, 60, 40).found(&ENTRY).is_none(), "as many writes");

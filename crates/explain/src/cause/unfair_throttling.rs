@@ -118,7 +118,7 @@ fn find(facts: &Facts<'_>) -> Option<Finding> {
         finding.against.push(Evidence::said(text));
     }
     if facts.kernel_from([3, 2, 0]) == Some(true) {
-        finding.confidence -= 0.15;
+        finding.weight -= 0.15;
         finding.against.push(Evidence::said(
             "this kernel pauses writers one by one (3.2 and later): the unfairness is in the queue or the device",
         ));
@@ -149,7 +149,7 @@ mod tests {
         assert!(
             writes(Cause::DirtyThrottle, &[700.0, 800.0, 26_000.0])
                 .found(&ENTRY)
-                .is_some_and(|finding| finding.confidence > 0.6)
+                .is_some_and(|finding| finding.weight > 0.6)
         );
     }
 

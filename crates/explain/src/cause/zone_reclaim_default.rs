@@ -104,8 +104,8 @@ mod tests {
         let free: [(&str, &[i64]); 1] = [("MemFree_bytes", &[40 << 20])];
         let full = unknown_kernel(two_nodes(21)).gauges(Table::Nodes, &Entity::on_node(0, ""), &free);
         let finding = full.found(&ENTRY).expect("21 > 20, and a node is full");
-        assert!(said(&finding).contains("up to 2.6.39") && !finding.against.is_empty() && finding.confidence < 0.5);
-        assert!(two_nodes(21).kernel("2.6.32-431.el6").found(&ENTRY).is_some_and(|finding| finding.confidence > 0.8));
+        assert!(said(&finding).contains("up to 2.6.39") && !finding.against.is_empty() && finding.weight < 0.5);
+        assert!(two_nodes(21).kernel("2.6.32-431.el6").found(&ENTRY).is_some_and(|finding| finding.weight > 0.8));
         assert!(two_nodes(40).kernel("3.10.0").found(&ENTRY).is_some());
     }
 

@@ -244,7 +244,7 @@ fn finding(facts: &Facts<'_>, sleepers: &[Sleeper<'_>], group: &Group, all: u64,
         bare.duration_basis = DurationBasis::Inferred;
         bare
     });
-    finding.confidence = confidence(share, all, sleeper);
+    finding.weight = weight(share, all, sleeper);
     finding.evidence.insert(0, tasks_evidence(group, sleeper, all));
     if stuck {
         finding.headline = if hung {
@@ -277,7 +277,7 @@ fn finding(facts: &Facts<'_>, sleepers: &[Sleeper<'_>], group: &Group, all: u64,
 }
 
 /// Grows with the share of the tasks in this group. A single stack may show just a moment.
-fn confidence(share: f64, all: u64, sleeper: &Sleeper<'_>) -> f64 {
+fn weight(share: f64, all: u64, sleeper: &Sleeper<'_>) -> f64 {
     let hung = sleeper.task.blocked_ns.is_some();
     let base = match (hung, all) {
         (true, _) | (false, 3..) => 0.75,

@@ -38,7 +38,7 @@ pub fn notes(html: &mut Html, recording: &Recording, explanation: &Explanation) 
 /// Adds the sentence about the victims and what made them wait.
 pub fn lead(html: &mut Html, explanation: &Explanation) {
     if let Some(lead) = &explanation.lead {
-        html.leaf("p", &[("class", "lead")], lead);
+        html.leaf("p", &[("class", "lead")], &lead.to_string());
     }
 }
 
@@ -99,14 +99,16 @@ fn key_figures(html: &mut Html, recording: &Recording, explanation: &Explanation
     if recording.latency.is_empty() && slow.calls == 0 {
         figures.push(("not seen".to_owned(), "calls one by one".to_owned()));
     } else {
-        figures.push((count(slow.calls), format!("slow calls (over {})", time(slow.threshold_ns))));
-        figures.push((time(slow.lost_ns), "lost in slow calls".to_owned()));
+        let total = &explanation.total;
+        let of = if total.stall_ns == slow.lost_ns { String::new() } else { format!(" of {}", total.of) };
+        figures.push((count(total.calls), format!("slow calls{of} (over {})", time(slow.threshold_ns))));
+        figures.push((time(total.stall_ns), format!("stall time{of}")));
     }
     figures.extend(facts::under_way(slow).map(|_| {
         (count(slow.still_under_way), format!("still under way (longest so far {})", time(slow.under_way_ns_max)))
     }));
     figures.extend(worst.map(|ns| (time(ns), "worst call".to_owned())));
-    figures.extend(slow.named_share.map(|named| (share(named), "of the stall time is named".to_owned())));
+    figures.extend(explanation.total.named_share.map(|named| (share(named), "of this stall time is named".to_owned())));
     figures.extend(facts::floor_ns(&recording.header).map(|ns| (time(ns), "the machine's noise floor".to_owned())));
     // A log without timed calls has no key figures.
     if recording.header.source == Source::Import && recording.latency.is_empty() && slow.calls == 0 {
@@ -156,17 +158,26 @@ fn one_finding(html: &mut Html, header: &Header, explanation: &Explanation, find
                 pair(html, "Prove it", |html| html.leaf("code", &[("class", "command")], &command));
             }
         });
+        stages(html, explanation, finding, header);
         mechanism(html, finding);
     });
+}
+
+/// Adds the other causes with the same answer.
+fn stages(html: &mut Html, explanation: &Explanation, finding: &Finding, header: &Header) {
+    for stage in &finding.stages {
+        html.tag("details", &[("class", "stage")], |html| {
+            html.leaf("summary", &[], &facts::stage(explanation, stage));
+            html.tag("dl", &[("class", "case")], |html| told(html, "Evidence", &stage.evidence, header));
+        });
+    }
 }
 
 /// Such as `60.6 % of the lost time · 361 ms · measured`, with the confidence if it is inferred.
 fn how_known(explanation: &Explanation, finding: &Finding) -> String {
     let mut parts = Vec::new();
     if let Some(lost_ns) = finding.lost_ns.filter(|ns| *ns > 0) {
-        if explanation.slow.lost_ns > 0 {
-            parts.push(format!("{} of the lost time", share(lost_ns as f64 / explanation.slow.lost_ns as f64)));
-        }
+        parts.extend(finding.share.map(|of| format!("{} of the {}", share(of), facts::total(explanation))));
         parts.push(time(lost_ns));
     }
     parts.push(match finding.basis {
@@ -254,6 +265,9 @@ fn time_title(explanation: &Explanation) -> &'static str {
 pub fn where_time_went(html: &mut Html, recording: &Recording, explanation: &Explanation, palette: &Palette) {
     html.tag("section", &[("id", "time")], |html| {
         html.leaf("h2", &[], time_title(explanation));
+        if let Some(sums) = facts::sums_all(explanation) {
+            html.leaf("p", &[("class", "about")], &sums);
+        }
         if !explanation.slow.causes.is_empty() {
             bar(html, explanation, palette);
             causes(html, explanation, palette);

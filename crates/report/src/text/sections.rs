@@ -19,7 +19,7 @@ pub fn heading(page: &mut Page, header: &Header) {
 /// The sentence about the victims and what made them wait.
 pub fn lead(page: &mut Page, explanation: &Explanation) {
     if let Some(lead) = &explanation.lead {
-        page.wrapped("", Some(Ink::Strong), lead);
+        page.wrapped("", Some(Ink::Strong), &lead.to_string());
     }
 }
 
@@ -117,6 +117,9 @@ pub fn slow(page: &mut Page, recording: &Recording, explanation: &Explanation) {
     let headline = format!("{over}: {calls}, {} lost{named}", time(slow.lost_ns));
     let headline = page.paint(Ink::Strong, &headline);
     page.line(&headline);
+    if let Some(sums) = facts::sums_all(explanation) {
+        page.wrapped("          ", None, &sums);
+    }
     if let Some(under_way) = facts::under_way(slow) {
         page.line(&format!("          {under_way}"));
     }
@@ -142,17 +145,20 @@ pub fn findings(page: &mut Page, header: &Header, explanation: &Explanation) {
         let ink = if finding.cause == CauseId::Quiet { Ink::Good } else { Ink::Strong };
         let lead = format!("{}. ", number + 1);
         page.wrapped(&lead, Some(ink), &format!("{}: {}", finding.cause, finding.headline));
-        one_finding(page, header, finding);
+        one_finding(page, header, explanation, finding);
     }
 }
 
-fn one_finding(page: &mut Page, header: &Header, finding: &Finding) {
+fn one_finding(page: &mut Page, header: &Header, explanation: &Explanation, finding: &Finding) {
     for (place, line) in victims::made_by(finding).iter().enumerate() {
         labelled(page, if place == 0 { "made by" } else { "" }, line);
     }
     told(page, "evidence", &finding.evidence);
     if !finding.log_lines.is_empty() {
         labelled(page, "log lines", &imported::places(finding));
+    }
+    for (place, stage) in finding.stages.iter().enumerate() {
+        labelled(page, if place == 0 { "stages" } else { "" }, &facts::stage(explanation, stage));
     }
     told(page, "against", &finding.against);
     for (place, fix) in finding.fixes.iter().enumerate() {
