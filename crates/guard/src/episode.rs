@@ -170,7 +170,7 @@ impl Episode {
             Verdict::Open => {}
             verdict => self.conclude(verdict, seen, policy, out),
         }
-        self.advance(seen, policy, coin, out);
+        self.advance(seen, coin, out);
         if matches!(seen.lease, Lease::Held { .. }) && !self.is_ending() {
             out.push(Decision::Keep { episode: self.id });
         }
@@ -284,7 +284,7 @@ impl Episode {
         self.at += 1;
     }
 
-    fn advance(&mut self, seen: &Observation, policy: &Policy, coin: &mut Coin, out: &mut Vec<Decision>) {
+    fn advance(&mut self, seen: &Observation, coin: &mut Coin, out: &mut Vec<Decision>) {
         let (now_ns, times) = (seen.now_ns, self.times);
         match &mut self.phase {
             Phase::Clearing { since_ns } => match seen.lease {
