@@ -128,6 +128,9 @@ pub struct Advice {
     pub id: EpisodeId,
     pub first_ns: u64,
     pub last_ns: u64,
+    /// When its refusal was last reported.
+    #[serde(skip)]
+    reported_ns: u64,
     /// How often the same was found.
     pub times: u64,
     pub victim: Victim,
@@ -160,6 +163,8 @@ pub struct Controller {
     not_proven: BTreeMap<GroupPath, u32>,
 }
 
+/// A refusal that changes is reported at most once in this time: stalls of one kind vary.
+const REPORT_AGAIN_NS: u64 = 60_000_000_000;
 const ADVICES_MAX: usize = 64;
 const REPORTS_MAX: usize = 64;
 /// When this many groups are left alone, the guard acts on no further ones.
@@ -349,7 +354,7 @@ impl Controller {
         Ok(())
     }
 
-    /// Records an advice, and reports it if it is new or its refusal has changed.
+    /// Records an advice, and reports it if it is new, or if its refusal has changed and the last report is old.
     fn advise(
         &mut self,
         stall: &VictimStall,
@@ -367,8 +372,13 @@ impl Controller {
         let same = |advice: &&mut Advice| advice.victim.group == stall.victim.group && who(advice) == wanted;
         let known = self.advices.iter_mut().rev().find(same);
         let id = known.as_ref().map_or(EpisodeId(self.next_id), |known| known.id);
+        let due = known.as_ref().is_none_or(|known| {
+            known.refusal != refusal && now_ns.saturating_sub(known.reported_ns) >= REPORT_AGAIN_NS
+        });
+        let reported_ns = if due { now_ns } else { known.as_ref().map_or(now_ns, |known| known.reported_ns) };
         let new = Advice {
             id,
+            reported_ns,
             first_ns: known.as_ref().map_or(now_ns, |known| known.first_ns),
             last_ns: now_ns,
             times: known.as_ref().map_or(1, |known| known.times.saturating_add(1)),
@@ -381,12 +391,8 @@ impl Controller {
             action,
             refusal,
         };
-        let is_news = match known {
-            Some(known) => {
-                let changed = known.refusal != refusal;
-                *known = new;
-                changed
-            }
+        match known {
+            Some(known) => *known = new,
             None => {
                 self.next_id += 1;
                 if self.advices.len() >= ADVICES_MAX {
@@ -394,10 +400,9 @@ impl Controller {
                 }
                 out.push(Decision::Advise(Box::new(new.clone())));
                 self.advices.push_back(new);
-                true
             }
-        };
-        if let Some(why) = refusal.filter(|_| is_news) {
+        }
+        if let Some(why) = refusal.filter(|_| due) {
             out.push(Decision::Refuse { advice: id, why });
         }
         id
