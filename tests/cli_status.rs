@@ -52,6 +52,7 @@ fn each_verb_ends_with_its_documented_status() {
         (&["run", "journal", "--on", "sim", "-t", "2s", "-o", "model"], 0),
         (&["scenarios"], 0),
         (&["whatif", "journal", "--sweep", "x"], 2),
+        (&["reproduce", "/nonexistent", "-o", "x"], 1),
         (&["agree", sim, sim], 0),
         (&["vm", "kernel", "--kernel", "/nonexistent"], 1),
         (&["precursor", "--leftovers"], 0),
