@@ -108,7 +108,7 @@ table! {
 table! {
     /// A limit or property of the machine that a reproduction needs, at the start and at the end of the recording.
     Limit = "limits" {
-        /// `file_system`, `mount_options`, `device`, `capacity`, `free` (bytes); the knobs' names for others.
+        /// `file_system`, `mount_options`, `device`, `capacity`, `room` (bytes); the knobs' names for others.
         name: String,
         /// Number of the file system that it belongs to; empty for those of the target's cgroups and of the machine.
         file_system: String,

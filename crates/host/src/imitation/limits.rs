@@ -75,7 +75,7 @@ fn file_system(mount: &Mount, found: &mut BTreeMap<Key, String>) {
     put("mount_options", mount.all_options());
     if let Ok(space) = rustix::fs::statvfs(&mount.point) {
         put("capacity", space.f_blocks.saturating_mul(space.f_frsize).to_string());
-        put("free", space.f_bavail.saturating_mul(space.f_frsize).to_string());
+        put("room", space.f_bavail.saturating_mul(space.f_frsize).to_string());
     }
     let Some(device) = devices_of(&mount.point).into_iter().next() else { return };
     put("device", device.name.clone());
