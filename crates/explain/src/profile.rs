@@ -156,12 +156,17 @@ struct Share<'a> {
 
 fn shares(recording: &Recording) -> Vec<Share<'_>> {
     let mut shares: Vec<Share<'_>> = Vec::new();
+    // Kernel functions without a cause.
+    let mut other = 0.0;
     for task in recording.header.sampled_tasks.iter().filter(|task| is_sample(task)) {
         let stack = task.stack.and_then(|id| recording.stack(id));
         let frames: Vec<&str> =
             stack.map(|stack| stack.frames.iter().map(String::as_str).collect()).unwrap_or_default();
-        let Some((cause, function)) = judge(&frames, &task.task) else { continue };
         let part = f64::from(task.count) / ALL;
+        let Some((cause, function)) = judge(&frames, &task.task) else {
+            other += part;
+            continue;
+        };
         let sum = match shares.iter_mut().find(|known| known.cause == cause) {
             Some(known) => known,
             None => {
@@ -176,6 +181,7 @@ fn shares(recording: &Recording) -> Vec<Share<'_>> {
             None => sum.functions.push((function, part)),
         }
     }
+    give_spinning_to_its_cause(&mut shares, other);
     shares.retain(|sum| sum.share >= share_min(sum.cause));
     for sum in &mut shares {
         sum.functions.sort_by(|a, b| b.1.total_cmp(&a.1));
@@ -183,6 +189,18 @@ fn shares(recording: &Recording) -> Vec<Share<'_>> {
     // A spin lock without callers may belong to any of the other causes, so these precede it.
     shares.sort_by(|a, b| (a.cause == Cause::Lock).cmp(&(b.cause == Cause::Lock)).then(b.share.total_cmp(&a.share)));
     shares
+}
+
+/// Charges spinning without callers to the cause that has most of the other kernel samples: its functions take the
+/// lock.
+fn give_spinning_to_its_cause(shares: &mut [Share<'_>], other: f64) {
+    let Some(spinning) = shares.iter().find(|sum| sum.cause == Cause::Lock).map(|sum| sum.share) else { return };
+    let rest = other + shares.iter().filter(|sum| sum.cause != Cause::Lock).map(|sum| sum.share).sum::<f64>();
+    let owner = shares.iter_mut().find(|sum| COMPUTING.contains(&sum.cause) && sum.share * 2.0 > rest);
+    if let Some(owner) = owner {
+        owner.share += spinning;
+        shares.iter_mut().filter(|sum| sum.cause == Cause::Lock).for_each(|sum| sum.share = 0.0);
+    }
 }
 
 /// The largest functions outside of spin locks: what the CPUs did with the lock.
@@ -325,8 +343,15 @@ mod tests {
     }
 
     #[test]
+    fn spinning_belongs_to_the_cause_that_has_most_other_samples() {
+        let explanation = profiled(&[("_spin_lock_irq", 9380), ("compaction_alloc", 140), ("compact_zone", 80)]);
+        let causes: Vec<CauseId> = explanation.findings.iter().map(|finding| finding.cause).collect();
+        assert_eq!(causes, [CauseId::Compaction]);
+    }
+
+    #[test]
     fn spinning_beside_reclaim_is_reclaim_first() {
-        let explanation = profiled(&[("_raw_spin_lock_irq", 6000), ("compact_zone", 1500)]);
+        let explanation = profiled(&[("_raw_spin_lock_irq", 5000), ("compact_zone", 1500), ("copy_page", 2500)]);
         let causes: Vec<CauseId> = explanation.findings.iter().map(|finding| finding.cause).collect();
         assert_eq!(causes[..2], [CauseId::Compaction, CauseId::Lock]);
     }
