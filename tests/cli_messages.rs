@@ -156,7 +156,6 @@ const WRONG: &[(&[&str], i32, &str)] = &[
     (&["whatif", "journal", "--sweep", "vm.swappiness=1,2", "--goal", "write"], 2, "[OPERATION.]QUANTILE"),
     (&["whatif", "journal"], 2, "--sweep"),
     (&["reproduce", "/nonexistent", "-o", "x"], 1, "give the output directory of a run"),
-    (&["agree", "journal", "--on", "sim"], 2, "give --on vm,sim"),
     (&["vm", "kernel", "--kernel", "/nonexistent"], 1, "use --kernel PATH"),
     (&["precursor", "-p", "2147483647", "-f", "x"], 1, "it must exist"),
     (&["precursor", "--leftovers", "--shm", "/nonexistent"], 1, "--shm"),

@@ -90,7 +90,7 @@ fn the_set_up_leaves_its_inodes_in_memory_and_the_pressure_decides_how_many_stay
 fn a_set_up_ends_though_the_log_block_is_written_while_its_writer_works() {
     let file = concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/fixtures/held-out/maildir-pressure-large.toml");
     let mut scenario = Scenario::load(file).expect("a scenario");
-    for assignment in ["kernel=linux-6.12", "duration=2s", "machine.speed=cache_page_ns=46295,disk_call_ns=34552"] {
+    for assignment in ["kernel=linux-6.12", "duration=2s", "machine.cpu_speed_percent=1"] {
         scenario.set(assignment).expect(assignment);
     }
     let (recording, truth) = sim::run(&scenario).expect("the set-up ends");

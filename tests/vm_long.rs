@@ -1,7 +1,6 @@
-//! Five effects on a real kernel, each in a separate guest, and the table of agreement with the model. Minutes under
+//! Five effects on a real kernel, each in a separate guest. Minutes under
 //! emulation: `make test-long`. Tests judge counters, not milliseconds, because emulated time is uneven.
 
-use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
@@ -138,48 +137,4 @@ fn cache_pressure_decides_how_many_inodes_stay() {
         ext4.and_then(|rows| rows.last("active_objs")).expect("ext4 inodes were counted")
     });
     assert!(kept[0] > kept[1] && kept[1] > kept[2], "{kept:?}");
-}
-
-/// Runs `agree` as a user would: the guest measures its machine, and the model uses the result.
-fn agreement(scenario: &str, out: &Path) -> serde_json::Value {
-    let mut command = flatwater();
-    command.args(["agree", scenario, "--on", "vm,sim", "--format", "json", "-o"]).arg(out);
-    let output = command.output().expect("runs");
-    assert!(output.status.success(), "{scenario}: {}", String::from_utf8_lossy(&output.stderr));
-    let found: serde_json::Value = serde_json::from_slice(&output.stdout).expect("JSON");
-    found[0].clone()
-}
-
-#[test]
-#[ignore = "boots five guests, prints the agreement table"]
-fn the_simulator_agrees_on_signs_and_orderings() {
-    if !can_boot() {
-        return;
-    }
-    let (_scratch, at) = scratch();
-    for scenario in ["numa-spill", "numa-zone-reclaim", "numa-graphdb", "bulk-slow-disk", "maildir-pressure"] {
-        let found = agreement(scenario, &at.join(scenario));
-        let judged = &found["alignments"][0];
-        eprintln!("{scenario}, by {}: mean {} %", judged["by"], judged["mean_percent"]);
-        for metric in judged["metrics"].as_array().expect("a list").iter().filter(|one| one["moves"] == true) {
-            let last = |side: &str| metric[side].as_array().and_then(|curve| curve.last()).cloned().unwrap_or_default();
-            let (vm, sim) = (last("reference"), last("other"));
-            eprintln!("  {:24} {vm:>14} {sim:>14} {} %", metric["name"].as_str().unwrap_or(""), metric["mean_percent"]);
-        }
-        let last_of = |name: &str| {
-            let metric = judged["metrics"].as_array()?.iter().find(|metric| metric["name"] == name)?;
-            metric["other"].as_array()?.last()?.as_f64()
-        };
-        // A starved guest may do so little work that the model, limited to the same work, does not reclaim: skip the
-        // order.
-        let reached = |order: &&serde_json::Value| {
-            let of = |end: &str| order[end].as_str().and_then(last_of).unwrap_or(0.0);
-            of("larger_in_reference") > 0.0 || of("smaller_in_reference") > 0.0
-        };
-        let orders: Vec<_> = judged["orderings"].as_array().expect("a list").iter().filter(reached).collect();
-        assert!(orders.iter().all(|order| order["same"] == true), "{scenario}: {orders:?}");
-    }
-    let left = fs::read_dir("/var/tmp").expect("readable").flatten();
-    let own = format!("flatwater-vm-{}", std::process::id());
-    assert!(left.into_iter().all(|entry| entry.file_name().to_string_lossy() != own));
 }

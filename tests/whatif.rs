@@ -47,7 +47,8 @@ fn a_call_under_way_at_the_end_counts() {
     let directory = tempfile::tempdir().expect("a directory");
     let held = "name = 'held'\nsentence = 'A stick fills the dirty limit.'\nduration = '30s'\nkernel = 'linux-2.6.17'\n\
         [machine]\ncpus = 2\nnodes = ['1GiB']\ndisk = { write_bps = '60MB', seek = '8ms', file_system = 'ext2' }\n\
-        [[machine.device]]\nname = 'usb'\ndisk = { size = '8GB', write_bps = '300KB', latency = '2ms', file_system = 'ext2' }\n\
+        [[machine.device]]\nname = 'usb'\ndisk = { size = '8GB', write_bps = '2MB', latency = '2ms', file_system = 'ext2' }\n\
+        [setup]\n'vm.dirty_ratio' = 10\n'vm.dirty_background_ratio' = 5\n\
         [[workload]]\nuse = 'stream'\nlabel = 'copy'\nrole = 'neighbour'\ndevice = 'usb'\nthreads = 8\ndirection = 'write'\n\
         [[workload]]\nuse = 'stream'\nlabel = 'work'\nrole = 'foreground'\nstart = '10s'\nbytes = '64KiB'\npause = '20ms'\n\
         direction = 'write'\n";
@@ -123,27 +124,4 @@ fn each_setting_starts_from_the_same_warm_machine() {
     assert_ne!(of_512, row(&both, "vm.dirty_bytes=16MiB"), "{both}");
     let failed = whatif("1s", "read.max", "16MiB");
     assert!(text(&failed.stderr).contains("no read was measured"), "{}", text(&failed.stderr));
-}
-
-/// `agree` models the kernel that the guest booted, not the scenario's, unless the caller chooses one.
-#[test]
-fn agree_takes_the_model_of_the_kernel_that_the_guest_booted() {
-    let directory = tempfile::tempdir().expect("a directory");
-    std::fs::write(directory.path().join("burst.toml"), SCENARIO.replace("4s", "1s")).expect("write");
-    let ran = flatwater(&["run", "burst.toml", "--on", "sim", "-o", "guest"], directory.path());
-    assert!(ran.status.success(), "{}", text(&ran.stderr));
-    let path = directory.path().join("guest/header.json");
-    let mut header: serde_json::Value = serde_json::from_slice(&std::fs::read(&path).expect("a header")).expect("JSON");
-    header["source"] = "vm".into();
-    header["machine"]["kernel"] = "6.1.0-56-cloud-amd64".into();
-    std::fs::write(&path, header.to_string()).expect("write");
-    let compared = flatwater(&["agree", "guest", "--on", "sim"], directory.path());
-    assert!(text(&compared.stdout).contains("B: sim (linux-6.1)\n"), "{}", text(&compared.stdout));
-    assert!(text(&compared.stderr).contains("compared with the model of linux-6.1 "), "{}", text(&compared.stderr));
-    let chosen = flatwater(&["agree", "guest", "--on", "sim", "--set", "kernel=linux-6.12"], directory.path());
-    assert!(text(&chosen.stdout).contains("B: sim (linux-6.12)\n"), "{}", text(&chosen.stdout));
-    assert!(!text(&chosen.stderr).contains("compared with"), "{}", text(&chosen.stderr));
-    let refused = flatwater(&["run", "burst.toml", "--on", "host", "--set", "kernel=linux-6.1"], directory.path());
-    assert_eq!(refused.status.code(), Some(2), "{}", text(&refused.stderr));
-    assert!(text(&refused.stderr).contains("needs --on sim"), "{}", text(&refused.stderr));
 }

@@ -47,7 +47,6 @@ fn perform(job: &flatwater_vm::Job, host: &mut Host) -> anyhow::Result<()> {
         cpu: None,
         source: Source::Vm,
         time_distorted: job.time_distorted,
-        icount: job.icount,
         keep: true,
         apply: true,
         drop_rights: false,

@@ -6,7 +6,6 @@
 //! `progress` the progress bar, and `guest` is process 1 of a vm.
 
 #[cfg(feature = "sim")]
-mod agree;
 mod causes;
 mod check;
 mod common;
@@ -94,9 +93,6 @@ enum Verb {
     Summary(summary::Args),
     /// Judge whether recording B is better than A: intervals and a verdict.
     Compare(compare::Args),
-    /// Measure how far recordings of one scenario agree: host, vm and simulator.
-    #[cfg(feature = "sim")]
-    Agree(agree::Args),
     /// Prove that a fix helps, by interleaved runs with and without it.
     Verify(verify::Args),
     /// List the built-in scenarios, print one, list knobs and workloads.
@@ -203,7 +199,6 @@ pub fn main() -> ExitCode {
         Verb::Summary(args) => summary::run(&args),
         Verb::Compare(args) => compare::run(&args),
         #[cfg(feature = "sim")]
-        Verb::Agree(args) => agree::run(&args),
         Verb::Verify(args) => verify::run(&args),
         Verb::Scenarios(args) => scenarios::run(&args),
         Verb::Restore(args) => restore::run(&args),

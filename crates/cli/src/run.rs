@@ -90,10 +90,6 @@ pub struct Args {
     /// fetch Debian's current kernel through apt if none is found.
     #[arg(help_heading = VM, long)]
     fetch_kernel: bool,
-    /// count the guest's time in instructions of 2^SHIFT ns, so that the speed and load of this host do not affect
-    /// it; needs QEMU 10.
-    #[arg(help_heading = VM, long, value_name = "SHIFT", value_parser = number(0_u32, flatwater_vm::icount::SHIFT_MAX))]
-    icount: Option<u32>,
     /// show the guest's console and keep it in the recording.
     #[arg(help_heading = VM, long)]
     console: bool,
@@ -181,7 +177,6 @@ fn on_host(args: &Args, scenario: &Scenario, out: &Dir, stop: &AtomicBool, progr
         cpu: args.cpu,
         source: Source::Host,
         time_distorted: false,
-        icount: None,
         keep: args.keep,
         apply: args.apply,
         drop_rights: true,

@@ -155,7 +155,6 @@ impl Performer for OnHost<'_> {
             cpu: None,
             source: Source::Host,
             time_distorted: false,
-            icount: None,
             keep: false,
             apply: self.args.apply,
             drop_rights: false,

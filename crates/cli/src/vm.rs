@@ -106,7 +106,6 @@ fn exec(args: &ExecArgs) -> anyhow::Result<Status> {
         carried: Carried { init: args.init.clone(), files, modules: args.modules.clone() },
         duration_ns: EXEC_NS_MAX,
         silence_ns_max: args.patience.0.max(1),
-        icount: None,
         fetch_kernel: false,
         keep_console: args.console,
         stop: stop.flag.clone(),

@@ -6,19 +6,15 @@
 //! is the sum of the differences over the sum of the reference's values: a mean of each moment's percentage would
 //! divide by the zeros that every counter starts with.
 
-mod blocks;
 mod curves;
-pub mod fit;
-pub(crate) mod growth;
-mod unsaid;
 mod work;
 
 use serde::Serialize;
 
 use self::curves::{Kind, Reading, at_moments, memory_bytes, readings, track};
 use flatwater_explain::explain;
+use flatwater_recording::Recording;
 use flatwater_recording::schema::{nodes, vmstat};
-use flatwater_recording::{Recording, Source};
 
 /// Moments of the grid. There are 10 samples a second, and the seconds of an emulated guest are uneven: more moments
 /// would compare noise.
@@ -379,9 +375,6 @@ pub fn agree(reference: &Recording, other: &Recording) -> Agreement {
     }
     if distorted {
         notes.push("time is distorted on one side (software emulation): latencies are not compared".to_owned());
-    }
-    if other.header.source == Source::Sim {
-        notes.extend(other.gaps.iter().map(|gap| format!("gap of the model's run: {}: {}", gap.what, gap.why)));
     }
     let latencies = if distorted { Vec::new() } else { latencies(reference, other) };
     let (reference, other) = (side(reference), side(other));

@@ -2,7 +2,7 @@
 //!
 //! - [`compare`] compares two recordings and says which one is better.
 //! - [`verify`] performs an interleaved trial of a fix; [`trial`] holds its statistics.
-//! - [`agree`] measures how far two runs of one scenario agree, for example a guest and the model.
+//! - [`agree`] measures how far two recordings of one scenario agree, for example of two kernels.
 //! - [`whatif`] runs a scenario with other settings and chooses among them.
 //! - [`reproduce`] writes a scenario that imitates a recording, and compares both.
 //! - [`judge`] computes the figures that recordings are judged by, [`windowed`] the same figures from resampled

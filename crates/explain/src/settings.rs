@@ -72,11 +72,11 @@ const DEGREES: &[(&str, Stronger)] = &[
 ];
 
 /// The fix adapted to the settings in force; a stronger one if the proposed value is already in force. `None` if
-/// nothing more can be proposed, or if it sets a knob of the model and the recording is not of the model.
+/// nothing more can be proposed, or if no file sets the knob and the recording is not of the simulator.
 #[must_use]
 pub fn fit(fix: Fix, finding: &Finding, recording: &Recording) -> Option<Fix> {
-    let is_model = |key: &str| knob::find(key).is_ok_and(|knob| knob.place == KnobPlace::Model);
-    if recording.header.source != Source::Sim && fix.set.iter().any(|(key, _)| is_model(key)) {
+    let has_no_file = |key: &str| knob::find(key).is_ok_and(|knob| knob.place == KnobPlace::NoFile);
+    if recording.header.source != Source::Sim && fix.set.iter().any(|(key, _)| has_no_file(key)) {
         return None;
     }
     let setup = at_stall(recording, finding);

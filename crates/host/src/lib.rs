@@ -43,7 +43,6 @@ mod settle;
 pub mod setup;
 pub mod sight;
 pub mod snapshot;
-pub mod speed;
 pub mod target;
 pub mod tasks;
 pub mod tracer;

@@ -1,7 +1,6 @@
 //! `run` on this machine: performs a scenario with a [`Driver`] and records it with a [`Session`], from the first noise
 //! measurement to the sealed recording.
 
-use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -17,17 +16,13 @@ use super::machine::storage_of;
 use super::noise;
 use super::observer::{Look, TimedCalls};
 use super::privileges::{self, Needs};
-use super::proc::{kpageflags, pagetypeinfo};
 use super::sampler::{SamplerOptions, TargetCgroup, devices_of};
 use super::session::{Session, SessionOptions};
 use super::settle;
 use super::setup::{self, Applied, SetupContext, knobs, preflight};
-use super::speed::{self, Pace, Watch};
 use super::tracer::{CallTiming, OpSlot, TraceOptions, Tracer};
 use flatwater_recording::units::Nanos;
-use flatwater_recording::{
-    Call, Clock, EventKind, Gap, Header, LatencyBucket, Note, Setup, Source, Target, ZoneBlocks,
-};
+use flatwater_recording::{Call, Clock, EventKind, Gap, Header, LatencyBucket, Note, Setup, Source, Target};
 use flatwater_safefs::Dir;
 use flatwater_workload::maildir;
 use flatwater_workload::scenario::{Scenario, WorkloadSpec};
@@ -36,16 +31,6 @@ use rustix::fs::{Access, AtFlags, CWD, Mode, OFlags};
 use rustix::io::Errno;
 
 const KEPT: &str = "the duration is over, but a workload has yet to move its `at_least`: the run continues";
-const PAGE_TYPES: &str = "/proc/pagetypeinfo";
-const PAGE_FLAGS: &str = "/proc/kpageflags";
-const ZONES: &str = "/proc/zoneinfo";
-const PAGE_TYPES_REMEDY: &str =
-    "run as root; without it `agree` assumes that one block of each zone's free pages belongs to the kernel";
-const PAGE_FLAGS_REMEDY: &str = "run as root, on a kernel with CONFIG_PROC_PAGE_MONITOR; without it `agree` counts pieces of several blocks together";
-const SPEED_REMEDY: &str =
-    "give the work directory 3 MiB free on ext4 or xfs; without it `agree` fits one CPU speed to the work done";
-const PACE_REMEDY: &str =
-    "allow /dev/zero and one more thread; without it `agree` uses the speed measured before the scenario";
 
 /// How to perform a scenario on this machine.
 #[derive(Clone, Debug)]
@@ -60,8 +45,6 @@ pub struct RunOptions {
     /// `Host`, or `Vm` if this process runs in the guest that `vm` has started.
     pub source: Source,
     pub time_distorted: bool,
-    /// For a guest whose clock counts instructions (QEMU's icount): an instruction takes 2^icount ns.
-    pub icount: Option<u32>,
     /// Keep the scenario's files.
     pub keep: bool,
     /// Permission to change settings that the whole machine shares (`--apply`).
@@ -115,8 +98,8 @@ fn tell_lines(lines: &Lines, tell: &mut dyn FnMut(Progress<'_>)) {
     told.iter().for_each(|line| tell(Progress::Said(line)));
 }
 
-/// Whether to read slabinfo: the kernel's cache of inodes matters to scenarios with many small files, and `agree`
-/// compares it with the simulator in guests.
+/// Whether to read slabinfo: the kernel's cache of inodes matters to scenarios with many small files, and runs on
+/// several kernels compare it.
 fn counts_inodes(scenario: &Scenario, options: &RunOptions) -> bool {
     let many_files = scenario.workloads.iter().any(|spec| spec.entry.name == maildir::ENTRY.name);
     many_files || options.source == Source::Vm
@@ -152,23 +135,7 @@ pub fn run(
     tell(Progress::Said("measuring the machine's noise floor, one second"));
     let mut header = first_header(scenario, options, &applied);
     header.noise_before = Some(noise::measure(options.cpu, NOISE_LENGTH));
-    // Only in guests: `agree` compares them with the simulator, which needs the speed of the machine.
-    let speed_place = applied.work()?.proc_path();
-    let speed = (options.source == Source::Vm).then(|| speed::measure(&speed_place)).transpose();
-    header.speed = speed.as_ref().ok().copied().flatten();
-    let (zone_blocks, blocks_gap) = (options.source == Source::Vm).then(page_blocks).unwrap_or_default();
-    header.zone_blocks = zone_blocks;
     let mut session = Session::start(session_options(scenario, options, &applied, header))?;
-    if let Err(why) = speed {
-        session.gaps(&[Gap::new("the speed of this machine", why.to_string(), SPEED_REMEDY)])?;
-    }
-    if let Some(gap) = blocks_gap {
-        session.gaps(&[gap])?;
-    }
-    let pace = session.header.speed.map(|_| Pace::open().and_then(Watch::start)).transpose();
-    if let Err(why) = &pace {
-        session.gaps(&[Gap::new("the speed of this machine while the scenario runs", why.to_string(), PACE_REMEDY)])?;
-    }
     if options.drop_rights {
         privileges::drop_on_all_threads(Needs {
             restoring: true,
@@ -178,9 +145,6 @@ pub fn run(
     }
     let measured = applied.enter().map_err(HostError::from);
     let measured = measured.and_then(|()| measure(scenario, options, &mut applied, &mut session, stop, tell));
-    if let Some((speed, pace)) = session.header.speed.as_mut().zip(pace.ok().flatten()) {
-        speed.run_pace_ns = pace.finish();
-    }
     // Restore before sealing: sealing must not run within the limits meant for the workload.
     let restored = applied.restore();
     tell_lines(&lines, tell);
@@ -189,43 +153,6 @@ pub fn run(
     let outcomes = collector.outcomes(session.sampled());
     session.finish(outcomes)?;
     if restored.failed.is_empty() { Ok(()) } else { Err(HostError::NotRestored { left: restored.failed.join(", ") }) }
-}
-
-const BLOCK_READINGS: usize = 16;
-
-/// Reads /proc/pagetypeinfo, and the kind of each block if /proc/kpageflags is readable. If only the latter fails,
-/// returns the zones with a gap.
-fn page_blocks() -> (Vec<ZoneBlocks>, Option<Gap>) {
-    let kinds = match page_kinds() {
-        Ok(kinds) => kinds,
-        Err(why) => return (Vec::new(), Some(Gap::new(PAGE_TYPES, why.to_string(), PAGE_TYPES_REMEDY))),
-    };
-    let why = match block_by_block(kinds.clone()) {
-        Ok(Some(blocks)) => return (blocks, None),
-        Ok(None) => format!("at each of {BLOCK_READINGS} readings the kernel had allocated since the one before"),
-        Err(why) => why.to_string(),
-    };
-    (kinds, Some(Gap::new(PAGE_FLAGS, why, PAGE_FLAGS_REMEDY)))
-}
-
-fn page_kinds() -> std::io::Result<Vec<ZoneBlocks>> {
-    std::fs::read(PAGE_TYPES).map(|text| pagetypeinfo::read(&text))
-}
-
-/// The kernel may allocate pages between the readings of two files. The readings belong together if pagetypeinfo is the
-/// same before and after.
-fn block_by_block(mut before: Vec<ZoneBlocks>) -> std::io::Result<Option<Vec<ZoneBlocks>>> {
-    let (flags, spans) = (File::open(PAGE_FLAGS)?, std::fs::read(ZONES)?);
-    for _ in 0..BLOCK_READINGS {
-        let mut zones = before.clone();
-        kpageflags::read(&flags, &spans, &mut zones)?;
-        let after = page_kinds()?;
-        if after == before {
-            return Ok(Some(zones));
-        }
-        before = after;
-    }
-    Ok(None)
 }
 
 fn session_options(scenario: &Scenario, options: &RunOptions, applied: &Applied, header: Header) -> SessionOptions {
@@ -288,7 +215,6 @@ fn first_header(scenario: &Scenario, options: &RunOptions, applied: &Applied) ->
         seed: scenario.seed,
         threshold_ns: scenario.threshold.0,
         time_distorted: options.time_distorted,
-        icount: options.icount,
         target: Target {
             what: scenario.name.clone(),
             pids: vec![std::process::id()],

@@ -51,7 +51,7 @@ impl Session {
         let (observer, hooks, gaps) = Observer::start(trace, &sampler);
         header.hooks = hooks;
         header.machine = machine::describe();
-        header.time_distorted |= machine::is_emulated(&header.machine) && header.icount.is_none();
+        header.time_distorted |= machine::is_emulated(&header.machine);
         header.target.file_system = header.target.directory.as_deref().and_then(file_system_of);
         header.notes.extend(what_is_missing(&observer.tracer, &whom).map(Note::Text));
         if matches!(header.target.file_system.as_deref(), Some("tmpfs" | "ramfs")) {

@@ -4,8 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use super::units::Nanos;
-use super::{Controller, ImportSummary, Note, Observed, SampledTask, Setup, Speed, Storage, WatchedProcess};
+use super::{Controller, ImportSummary, Note, Observed, SampledTask, Setup, Storage, WatchedProcess};
 
 /// Version of the format. Readers refuse a higher one and accept every lower one.
 pub const FORMAT_VERSION: u32 = 1;
@@ -22,11 +21,6 @@ pub struct Header {
     /// Length of the measured part, from its first to its last instant, without the noise probes.
     pub duration_ns: u64,
     pub machine: Machine,
-    /// Speed of the machine; measured only in guests that the model is compared with (`run --on vm`).
-    pub speed: Option<Speed>,
-    /// Free blocks by zone before the workload ran; read only in guests that the model is compared with.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub zone_blocks: Vec<ZoneBlocks>,
     /// Every knob that could be read at the start, after the scenario's setup was applied.
     pub setup: Setup,
     /// Name of the scenario; `scenario_text` is its full text, so that it can be run again.
@@ -54,10 +48,6 @@ pub struct Header {
     /// Virtual time differs from that of a real machine (software emulation). Latencies must not be compared with
     /// those of another source; counters may be.
     pub time_distorted: bool,
-    /// The emulated machine counts time in instructions of 2^N ns each (N of QEMU's `-icount shift=N`): slow, but the
-    /// same on every host. Absent elsewhere.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub icount: Option<u32>,
     /// Name of the trigger by which `watch` kept this recording; absent elsewhere.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub trigger: Option<String>,
@@ -168,38 +158,6 @@ pub struct NodeShape {
     pub memory_bytes: Option<u64>,
     /// SLIT distances to node 0, 1, ...; 10 is local.
     pub distances: Vec<u32>,
-}
-
-/// Timer period of a guest that counts instructions: the guest's clock stops this often during a sleep, so that the
-/// disk can complete requests in time.
-pub const ICOUNT_TICK: Nanos = Nanos(250_000);
-
-/// Free memory of a zone by kind of page block (/proc/pagetypeinfo).
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(default)]
-pub struct ZoneBlocks {
-    pub node: u32,
-    pub zone: String,
-    /// Free pieces in blocks of reclaimable slabs, by order: the number of pieces of 1, 2, 4 ... pages (in recordings
-    /// from before 2026-11-26 only up to the order of a page block).
-    pub reclaimable: Vec<u64>,
-    /// The same for blocks of unmovable allocations.
-    pub unmovable: Vec<u64>,
-    /// Partly free blocks of any kind, in order of address (/proc/kpageflags).
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub partial: Vec<PartialBlock>,
-}
-
-/// A partly free page block. No file gives its kind, but the blocks must add up to the pieces of `ZoneBlocks`.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(default)]
-pub struct PartialBlock {
-    /// Free pieces, by order.
-    pub free: Vec<u64>,
-    /// Pages on an LRU list (page cache or anonymous memory).
-    pub listed_pages: u64,
-    /// Whether all frames of the block belong to the zone.
-    pub whole: bool,
 }
 
 /// The measured programs or workloads.

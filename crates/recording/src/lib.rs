@@ -61,7 +61,6 @@ pub mod sampled;
 pub mod schema;
 pub mod series;
 pub mod setup;
-pub mod speed;
 mod storage;
 pub mod store;
 pub mod summary;
@@ -77,8 +76,7 @@ pub use cause::{Cause, CauseSpec};
 pub use event::{DeviceTrouble, Event, EventKind};
 pub use hdr::{ClassSums, HistogramError, PackedHistogram};
 pub use header::{
-    Clock, Endianness, Header, HookState, HookStatus, ICOUNT_TICK, Losses, Machine, NodeShape, Noise, OwnCost,
-    PartialBlock, Source, Target, ZoneBlocks,
+    Clock, Endianness, Header, HookState, HookStatus, Losses, Machine, NodeShape, Noise, OwnCost, Source, Target,
 };
 pub use imported::{
     FormatKind, FormatRead, IgnoredLines, ImportSummary, LineRange, SectionRead, SourceLine, TEXT_BYTES_MAX,
@@ -96,7 +94,6 @@ pub use sampled::{ReportedBy, SampledTask};
 pub use schema::{Column, ColumnKey};
 pub use series::{ColumnKind, Entity, Rows, Series, SeriesColumn, Table, Values};
 pub use setup::Setup;
-pub use speed::{Speed, SpeedError};
 pub use storage::{Controller, ControllerName, Storage};
 pub use store::{Finished, LateGaps, Limits, ReadError, RecordingWriter, TableError, WriteError, read, write_whole};
 pub use summary::{Blame, HourStart, Summarizer, SummaryError, SummaryOrigin, SummaryRow, Whose};

@@ -1,10 +1,8 @@
-//! Prints the result of `agree` as text: a row for each metric with its errors and both curves.
+//! Prints the comparison of two recordings of one scenario as text: a row for each metric with its errors and both curves.
 
 use super::numbers::time;
 use super::text::hanging;
 use flatwater_experiment::agree::{Agreement, Alignment, MEAN_PERCENT_AIM, Metric, Side, WORST_PERCENT_AIM};
-
-pub mod picture;
 
 const LEVELS: [char; 8] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
 
@@ -21,7 +19,7 @@ fn percent(value: Option<f64>) -> String {
     value.map_or_else(|| "-".to_owned(), |value| format!("{value:.1} %"))
 }
 
-pub(super) fn verdict(metric: &Metric) -> &'static str {
+fn verdict(metric: &Metric) -> &'static str {
     let within = |value: Option<f64>, aim: f64| value.is_some_and(|value| value <= aim);
     match metric {
         Metric { moves: false, .. } => "still",
@@ -54,7 +52,7 @@ fn row(text: &mut String, metric: &Metric) {
 }
 
 /// The grid of an alignment and its length, in words.
-pub(super) fn grid(alignment: &Alignment) -> String {
+fn grid(alignment: &Alignment) -> String {
     match alignment.by {
         "work" => format!("by work done, over {:.1} MiB of calls", alignment.length / 1_048_576.0),
         _ => format!("by time, over {}", time(alignment.length as u64)),

@@ -5,9 +5,9 @@
 //! cargo run -p flatwater-sim --example verdicts -- --compare before.txt after.txt
 //! ```
 //!
-//! Remove a mechanism, run it again, and compare: a row changes its verdict if a published figure falls in or out of its
-//! tolerance, another cause is first, the direction of a fix turns, or a figure of a modern kernel moves by more than
-//! 15 %, the bound of `flatwater agree`. docs/simulator.md lists the mechanisms that went this way.
+//! Remove a mechanism, run it again, and compare: a row changes its verdict if a published figure falls in or out of
+//! its tolerance, another cause is first, the direction of a fix turns, or a figure of a modern kernel moves by more
+//! than 15 %, the bound of the example `agree`. docs/simulator.md lists the mechanisms that went this way.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -70,11 +70,11 @@ const FIXES: &[(&str, &str, [&str; 2], &str)] = &[
 ];
 
 const MODERN: [&str; 3] = ["linux-6.1", "linux-6.12", "linux-6.18"];
-/// Of a scenario for a modern kernel; two thirds of its own 30 s are a repetition.
+/// Length of a run on a modern kernel: a third of the scenarios' 30 s.
 const MODERN_SECONDS: u64 = 10;
 const FIGURES: &[&str] = &["MemFree_mb", "Cached_mb", "Dirty_mb", "pgsteal", "pgscan", "SReclaimable_mb", "calls"];
 
-/// The recording with the figure by name; `None` where there is no such row.
+/// A figure of a recording by name; `None` if the recording lacks it.
 fn figure(recording: &Recording, name: &str) -> Option<f64> {
     let last = |table, column: &str| recording.table(table)?.rows_of(&Entity::default())?.last(column);
     let quantile = |op, at| {

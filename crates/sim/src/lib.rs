@@ -1,86 +1,43 @@
 //! The simulator: runs a scenario on a model of the kernel that it names, and returns the same recording that a real
 //! machine would have given.
 //!
-//! Deterministic: virtual nanoseconds, one event queue (`clock`), every random choice from a seeded Pcg64. The path
-//! of one page: `vfs::write` asks `alloc::page`, which looks at the zones (`zone`), wakes `kswapd` or reclaims
-//! (`reclaim`, `shrinker`); the page lives in a `chunk` until `writeback` has cleaned it through `block` and a scan
-//! gives its frame back (`memory::drop_pages`). docs/simulator.md says what each part leaves out.
+//! Runs are deterministic: virtual nanoseconds, one event queue (`sched::clock`), and every random choice from a seeded
+//! Pcg64. A simulated thread is a future; `run` starts them and gathers the recording.
+//!
+//! | folder | content |
+//! |---|---|
+//! | `mm` | zones, free pages, page cache, LRU lists, reclaim, slabs, memory cgroups |
+//! | `writeback` | dirty limits, flushers, writing files |
+//! | `block` | queues, elevators, devices |
+//! | `fs` | names, inodes, where files are on a disk, journals |
+//! | `sched` | virtual time, CPUs, threads, and where a thread spends its time |
+//! | `kernel` | versions: constants and features of each |
+//! | `machine` | a scenario's machine, its settings, and what the model refuses |
+//! | `run` | workloads' threads, samples, the recording |
+//! | `v22` | 2.2 kernels, which have a memory of their own |
+//!
+//! The path of one page: `fs::vfs::write` calls `mm::alloc::page`, which checks the watermarks of `mm::zone`, wakes
+//! `mm::kswapd` or reclaims (`mm::reclaim`, `mm::shrinker`). The page is in a chunk (`mm::chunk`) until `writeback` has
+//! cleaned it through `block` and a scan frees it (`mm::memory::drop_pages`). Each module lists what it models and
+//! leaves out.
 
-mod actor;
-mod ahead;
-mod alloc;
-mod anonymous;
-mod balance;
-mod batching;
 mod block;
-mod bounds;
-mod build;
-mod chunk;
-mod clock;
 pub mod constant;
-mod copying;
-mod cpu;
-mod cpu_list;
-mod device;
-mod disk;
-mod drive;
-mod fair;
-mod fault;
-mod file_system;
-mod filemap_add;
-mod flusher;
-mod inactive_list;
-mod inode;
-mod invariant;
-mod io_less;
-mod journal;
+mod fs;
 pub mod kernel;
-mod knobs;
-mod kswapd;
 mod machine;
-mod mapped;
-mod memory;
-mod modelled;
-mod monitor;
-mod names;
-mod node_dirty_limit;
-mod options;
-mod placement;
-mod prepare;
-mod process;
-mod proportions;
-mod ranges;
-mod readahead;
-mod reclaim;
-mod recorder;
-mod refuse;
-mod requests;
-mod rotation;
+mod mm;
 mod run;
-mod sample;
-mod share;
-mod shrinker;
-pub mod site;
-mod slab;
-mod slab_partial;
-mod sync;
-pub mod task;
-mod throttle;
-mod user_lock;
+mod sched;
 mod v22;
-mod v6;
-mod vfs;
-mod warm;
-mod wbt;
-mod workingset;
 mod writeback;
-mod zone;
 
-pub use bounds::Bound;
 pub use machine::Machine;
-pub use modelled::modelled_knobs;
-pub use options::{Ablations, Options, Truth};
-pub use recorder::TrueStall;
-pub use refuse::leave_out;
+pub use machine::bounds::Bound;
+pub use machine::knob_support::modelled_knobs;
+pub use machine::refuse::leave_out;
+pub use run::options::{Ablations, Options, Truth};
+pub use run::recorder::TrueStall;
+pub use run::warm::Warm;
 pub use run::{SimError, constants, run, run_with};
-pub use warm::Warm;
+pub use sched::{site, task};

@@ -5,7 +5,7 @@ use std::io::Read;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-use super::{icount, tsc};
+use super::tsc;
 
 /// An arm64 processor that supports pages of 4, 16 and 64 KiB.
 const NEOVERSE: &str = "neoverse-n1";
@@ -97,13 +97,12 @@ impl Arch {
     /// of the HPET leaves the translated code (tsc=reliable keeps the TSC), and a security module adds a hook to each
     /// call of the workload.
     #[must_use]
-    pub fn kernel_arguments(self, icount: bool) -> String {
+    pub fn kernel_arguments(self) -> String {
         let all = "loglevel=5 panic=-1 oops=panic random.trust_cpu=on nokaslr mitigations=off cryptomgr.notests lsm=";
         match self {
             Arch::X86_64 => {
                 // Passed to the guest, because its own measurement at boot is unreliable on a busy host.
-                let khz = if icount { Some(icount::TSC_KHZ) } else { tsc::khz() };
-                let rate = khz.map(|khz| format!(" tsc_early_khz={khz}")).unwrap_or_default();
+                let rate = tsc::khz().map(|khz| format!(" tsc_early_khz={khz}")).unwrap_or_default();
                 format!(
                     "console=ttyS0 {all} tsc=reliable{rate} no_timer_check 8250.nr_uarts=2 i8042.nokbd i8042.noaux i8042.nopnp"
                 )

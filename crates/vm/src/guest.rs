@@ -11,7 +11,6 @@ use rustix::mount::{MountFlags, mount};
 use super::Job;
 use super::arch::Arch;
 use super::cpio::Writer;
-use super::icount;
 use super::initramfs::JOB_PATH;
 
 /// Mount point of the guest's new disk; `OUT` is where the recording is written before it is returned.
@@ -110,9 +109,6 @@ pub fn prepare() -> io::Result<(Job, Host)> {
     let job: Job = serde_json::from_slice(&fs::read(JOB_PATH)?).map_err(io::Error::other)?;
     for module in &job.modules {
         load_module(module)?;
-    }
-    if job.icount.is_some() {
-        icount::keep_time()?;
     }
     let disk = disk(Path::new("/sys/block"), WORK_DISK)?;
     place(&disk.display().to_string(), WORK, &job.file_system)

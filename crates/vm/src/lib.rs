@@ -14,7 +14,6 @@ pub mod cpio;
 #[doc(hidden)]
 pub mod fuzzing;
 pub mod guest;
-pub mod icount;
 mod initramfs;
 pub mod kernel;
 mod modules;
@@ -46,9 +45,6 @@ pub struct Job {
     pub stack_hz: Option<u32>,
     /// Virtual time differs from that of a real machine.
     pub time_distorted: bool,
-    /// Time is counted in instructions (`VmOptions::icount`).
-    #[serde(default)]
-    pub icount: Option<u32>,
     pub file_system: String,
     /// A program of the guest with arguments, to run instead of the scenario.
     #[serde(default)]
@@ -82,8 +78,6 @@ pub struct VmOptions {
     pub duration_ns: u64,
     /// A guest that sends nothing for this long counts as hung, ns.
     pub silence_ns_max: u64,
-    /// Emulate the guest; each instruction takes 2^N ns of the guest's time, however long the host takes.
-    pub icount: Option<u32>,
     /// Keep the guest's console in `out/console.log` even after a success.
     pub keep_console: bool,
     pub stop: Arc<AtomicBool>,
@@ -104,11 +98,6 @@ pub struct VmReport {
 pub enum VmError {
     #[error("no QEMU: {program} is not on the PATH; install it (Debian: apt-get install {package})")]
     NoQemu { program: &'static str, package: &'static str },
-    #[error(
-        "{program} {version} cannot boot {cpus} CPUs with time counted in instructions (they hang at \"Booting SMP \
-         configuration\"): install QEMU 10 or later (Debian 12: bookworm-backports), or run without --icount"
-    )]
-    NoIcount { program: &'static str, version: String, cpus: u32 },
     #[error(
         "{image} is a kernel for {theirs}, and this flatwater is for {ours}: build one (cargo build --release --target \
          {theirs}-unknown-linux-musl) and pass it with --init, or use a kernel for {ours}"
@@ -170,17 +159,11 @@ pub fn run(job: &Job, options: &VmOptions, said: &mut dyn FnMut(&str)) -> Result
     }
     let machine = qemu::Machine::plan(&options.machine)?;
     let mut last = None;
-    let mut accelerators = qemu::accelerators(kernel.arch, kernel::kvm_refused());
-    if options.icount.is_some() {
-        icount::check(kernel.arch, machine.cpus)?;
-        accelerators = vec!["tcg"];
-    }
-    for accelerator in accelerators {
+    for accelerator in qemu::accelerators(kernel.arch, kernel::kvm_refused()) {
         let emulated = accelerator == "tcg";
         // On an emulated CPU a sample costs more than the work that it interrupts: no samples unless requested.
         let stack_hz = job.stack_hz.or(emulated.then_some(0));
-        let icount = options.icount;
-        let job = Job { time_distorted: emulated && icount.is_none(), icount, stack_hz, ..job.clone() };
+        let job = Job { time_distorted: emulated, stack_hz, ..job.clone() };
         let work = watch::WorkDirectory::make()?;
         let prepared = initramfs::prepare(&job, &kernel, work.dir(), &machine, &options.carried)?;
         said(&format!("booting {} under {accelerator} ({})", kernel.release, machine.describe()));

@@ -102,7 +102,7 @@ impl Machine {
         arguments
     }
 
-    pub fn command(&self, prepared: &Prepared, (accelerator, icount): (&str, Option<u32>), console: RawFd) -> Command {
+    pub fn command(&self, prepared: &Prepared, accelerator: &str, console: RawFd) -> Command {
         let arch = prepared.arch;
         let mut command = Command::new(arch.qemu());
         // One thread for all of the guest's CPUs: with a thread for each, guests hung while the kernel patched its own
@@ -113,14 +113,11 @@ impl Machine {
         // Denies operations that QEMU never needs but an attacker who breaks out of the guest does.
         command.args(["-sandbox", "on,obsolete=deny,elevateprivileges=deny,spawn=deny,resourcecontrol=deny"]);
         command.args(["-nodefaults", "-no-user-config", "-display", "none", "-no-reboot", "-machine", machine]);
-        if let Some(shift) = icount {
-            command.args(super::icount::arguments(shift));
-        }
         command.args(["-accel", accel, "-cpu", cpu, "-m"]).arg(format!("{}M", total >> 20));
         command.arg("-smp").arg(format!("{0},sockets={0}", self.cpus));
         command.args(self.numa_arguments());
         command.arg("-kernel").arg(&prepared.kernel).arg("-initrd").arg(&prepared.initramfs);
-        command.arg("-append").arg(arch.kernel_arguments(icount.is_some()));
+        command.arg("-append").arg(arch.kernel_arguments());
         // A pipe that we read within limits, because a file would grow for as long as the guest prints. It is passed
         // as a descriptor, because QEMU runs as nobody, who may not open our pipe by name. It is opened for appending,
         // because QEMU truncates other files first, which fails on a pipe.

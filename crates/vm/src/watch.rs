@@ -113,7 +113,7 @@ pub fn boot(
 ) -> Result<VmReport, VmError> {
     let started = Instant::now();
     let (console_reader, console_writer) = std::io::pipe().map_err(VmError::prepare("a pipe for the console"))?;
-    let mut command = machine.command(prepared, (accelerator, options.icount), console_writer.as_raw_fd());
+    let mut command = machine.command(prepared, accelerator, console_writer.as_raw_fd());
     // Kept open: at the end of its input QEMU regards a virtio port as closed, and the guest would block forever on
     // writing to it.
     let (input, _held) = std::io::pipe().map_err(VmError::prepare("a pipe for QEMU's input"))?;

@@ -68,15 +68,6 @@ pub(super) const PAGES: &[Page] = &[
         statuses: PLAIN,
     },
     Page {
-        verb: "agree",
-        task: Task::Prove,
-        examples: &[
-            ("One scenario in a guest and in the model:", "flatwater agree journal --on vm,sim"),
-            ("Two recordings of one scenario:", "flatwater agree on-host in-model"),
-        ],
-        statuses: PLAIN,
-    },
-    Page {
         verb: "vm",
         task: Task::Prove,
         examples: &[

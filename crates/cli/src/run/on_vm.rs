@@ -42,7 +42,6 @@ pub fn on_vm(
         carried: Carried { init: args.init.clone(), ..Carried::default() },
         duration_ns: scenario.duration.0,
         silence_ns_max: args.patience.0.max(1),
-        icount: args.icount,
         fetch_kernel: args.fetch_kernel,
         keep_console: args.console,
         stop: stop.clone(),

@@ -2,6 +2,7 @@
 //! of combinations, and says which one it recommends and what that costs elsewhere. The caller passes a closure that
 //! performs the scenario (in the simulator).
 
+mod cgroup_memory;
 mod choice;
 mod copies;
 mod device;

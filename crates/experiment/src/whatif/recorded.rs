@@ -1,7 +1,6 @@
 //! Makes a scenario of a recording: machine, settings and operations as recorded, and a sentence for each assumption.
 
-use super::{device, machine};
-use crate::agree::growth;
+use super::{cgroup_memory, device, machine};
 use flatwater_recording::schema::meminfo;
 use flatwater_recording::units::{Bytes, Nanos};
 use flatwater_recording::{Column, Entity, Header, Recording, Source, Table};
@@ -135,8 +134,8 @@ fn contents(scenario: &mut Scenario, recording: &Recording, assumed: &mut Vec<St
     let held = (total - free - cache - slab).max(0);
     let percent = |part: i64, whole: i64| (100 * part / whole.max(1)).clamp(0, 100);
     let (pinned, cached) = (percent(held, total), percent(cache, cache + free));
-    scenario.setup.observe("model.pinned_percent", &pinned.to_string());
-    scenario.setup.observe("model.cache_percent", &cached.to_string());
+    scenario.model.insert("model.pinned_percent".to_owned(), pinned.to_string());
+    scenario.model.insert("model.cache_percent".to_owned(), cached.to_string());
     assumed.push(format!(
         "taken from the first sample: {pinned} % of memory in use, {cached} % of the rest page cache; assumed: that \
          cache is clean and old"
@@ -149,13 +148,13 @@ fn cgroup(scenario: &mut Scenario, recording: &Recording, assumed: &mut Vec<Stri
     let columns =
         recording.table(Table::Cgroup).map(|table| ["cache", "file"].map(|name| table.column(name).is_some()));
     if let Some([v1, _]) = columns.filter(|[v1, v2]| v1 != v2) {
-        scenario.setup.observe("model.cgroup_version", if v1 { "1" } else { "2" });
+        scenario.model.insert("model.cgroup_version".to_owned(), if v1 { "1" } else { "2" }.to_owned());
     }
     // Without a limit the model has no cgroup.
     if recording.header.source != Source::Host || scenario.setup.get("cgroup.memory_limit").is_none() {
         return;
     }
-    match growth::in_cgroup(recording, scenario) {
+    match cgroup_memory::in_cgroup(recording, scenario) {
         Some(taken) => scenario.machine.cgroup_grows = taken,
         None => assumed.push(
             "assumed: the cgroup's processes hold nothing beside the workloads' memory; the recording does not contain it \
@@ -243,10 +242,8 @@ mod tests {
         assert_eq!((machine.cpus, machine.node_bytes.len(), machine.distance), (Some(2), 2, Some(21)));
         assert_eq!(it.workloads[0].params.iter().find(|(name, _)| *name == "bytes").map(|(_, v)| v), Some("300"));
         assert_eq!(it.setup.get("vm.dirty_ratio"), Some("33"));
-        assert_eq!(
-            (it.setup.get("model.pinned_percent"), it.setup.get("model.cache_percent")),
-            (Some("25"), Some("75"))
-        );
+        let contents = ["model.pinned_percent", "model.cache_percent"].map(|key| it.model.get(key).map(String::as_str));
+        assert_eq!(contents, [Some("25"), Some("75")]);
         for wanted in ["kernel 5.10.0-8-amd64 behaves", "25 % of memory in use, 75 %", "a disk of 80 MB/s"] {
             assert!(made.assumed.iter().any(|said| said.contains(wanted)), "{wanted}: {:?}", made.assumed);
         }

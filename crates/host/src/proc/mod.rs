@@ -10,12 +10,10 @@ pub mod cgroup;
 pub mod disk;
 pub mod file;
 pub mod flat;
-pub mod kpageflags;
 #[cfg(test)]
 mod lines;
 pub mod meminfo;
 pub mod mounts;
-pub mod pagetypeinfo;
 pub mod pressure;
 pub mod sheet;
 pub mod slabinfo;

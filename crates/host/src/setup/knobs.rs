@@ -46,7 +46,7 @@ pub fn file_of(knob: &Knob, device: Option<&Device>) -> Option<PathBuf> {
         KnobPlace::LruGen => Some(Path::new("/sys/kernel/mm/lru_gen").join(tail)),
         KnobPlace::Queue => Some(Path::new("/sys/dev/block").join(&device?.number).join("queue").join(tail)),
         KnobPlace::Bdi => Some(Path::new("/sys/class/bdi").join(&device?.number).join(tail)),
-        KnobPlace::Cgroup | KnobPlace::Mount | KnobPlace::Placement | KnobPlace::Precursor | KnobPlace::Model => None,
+        KnobPlace::Cgroup | KnobPlace::Mount | KnobPlace::Placement | KnobPlace::Precursor | KnobPlace::NoFile => None,
     }
 }
 

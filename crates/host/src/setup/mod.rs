@@ -226,7 +226,7 @@ impl Applied {
                 KnobPlace::Cgroup => self.set_cgroup(knob, value)?,
                 // Volumes are made at the start; the driver handles placement and the precursor, the simulator its
                 // model.
-                KnobPlace::Mount | KnobPlace::Placement | KnobPlace::Precursor | KnobPlace::Model => {}
+                KnobPlace::Mount | KnobPlace::Placement | KnobPlace::Precursor | KnobPlace::NoFile => {}
             }
         }
         Ok(self.changes.get(before..).unwrap_or_default().to_vec())

@@ -44,8 +44,9 @@ pub enum KnobPlace {
     Placement,
     /// How a workload appends: one of the precursor's modes.
     Precursor,
-    /// Simulator only: what the modelled machine contains or runs besides the workload.
-    Model,
+    /// No file of a running kernel sets it: a mount option, a constant of the kernel, another program. Runs on a host
+    /// ignore it.
+    NoFile,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

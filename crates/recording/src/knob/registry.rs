@@ -258,76 +258,25 @@ pub const KNOBS: &[Knob] = &[
     ),
     kind(
         "monitor.slabinfo_interval",
-        KnobPlace::Model,
+        KnobPlace::NoFile,
         KnobKind::Duration { unit_ns: 1_000_000, max: 3_600_000 },
         "ms",
-        "Simulator: interval at which a monitor reads /proc/slabinfo; 0 is never.",
+        "Interval at which a monitor reads /proc/slabinfo; 0 is never (sim).",
     ),
     kind(
         "journal_commit_interval",
-        KnobPlace::Model,
+        KnobPlace::NoFile,
         KnobKind::Duration { unit_ns: 1_000_000, max: 3_600_000 },
         "ms",
-        "Simulator: time between journal commits; if set, file systems of 2.6.32 have a journal too.",
+        "Time between journal commits, the mount option commit= (sim).",
     ),
     at(
-        KnobPlace::Model,
+        KnobPlace::NoFile,
         int(
             "ratelimit_pages",
             1 << 20,
             "pages",
-            "Simulator, 2.6: pages that a CPU may dirty between two checks of the dirty limits.",
+            "Pages that a CPU may dirty between two checks of the dirty limits, a constant of 2.6 kernels (sim).",
         ),
-    ),
-    at(
-        KnobPlace::Model,
-        int(
-            "model.cache_percent",
-            100,
-            "% of free memory above the high watermark",
-            "Simulator: page cache of old files at the start.",
-        ),
-    ),
-    at(
-        KnobPlace::Model,
-        int(
-            "model.active_percent",
-            100,
-            "% of free memory above the high watermark",
-            "Simulator: unmapped page cache of files that were read more than once, on the active lists at the start.",
-        ),
-    ),
-    at(
-        KnobPlace::Model,
-        int("model.pinned_percent", 90, "% of memory", "Simulator: unreclaimable memory of processes at the start."),
-    ),
-    at(
-        KnobPlace::Model,
-        int(
-            "model.mapped_percent",
-            100,
-            "% of each file",
-            "Simulator: share of each mapped file that is in memory, mapped and referenced, at the start.",
-        ),
-    ),
-    kind(
-        "model.process_memory",
-        KnobPlace::Model,
-        KnobKind::Size { min: 0, max: 1 << 44 },
-        "bytes",
-        "Simulator: memory of a process that starts after the cache was filled and allocates page by page.",
-    ),
-    at(
-        KnobPlace::Model,
-        int(
-            "model.cgroup_version",
-            2,
-            "",
-            "Simulator: version of the scenario's memory cgroup; under cgroup v1 the dirty limits are the machine's.",
-        ),
-    ),
-    at(
-        KnobPlace::Model,
-        int("model.process_node", 63, "node", "Simulator: the node on which the process of model.process_memory runs."),
     ),
 ];

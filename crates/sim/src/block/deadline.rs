@@ -11,9 +11,10 @@ constants! {
 }
 
 impl Block {
-    /// block/deadline-iosched.c: deadline_dispatch_requests, 2.6.32 (block/mq-deadline.c has the same): a batch goes upwards;
-    /// then reads, but after two batches of them writes; from the oldest, if it has expired or nothing stands further up.
-    pub(super) fn deadline_dispatch(&mut self, now_ns: u64) -> Option<Request> {
+    /// block/deadline-iosched.c: deadline_dispatch_requests, 2.6.32 (block/mq-deadline.c has the same): a batch goes
+    /// upwards; then reads, but after two batches of them writes; from the oldest, if it has expired or no request is
+    /// further up.
+    pub(crate) fn deadline_dispatch(&mut self, now_ns: u64) -> Option<Request> {
         let standing = self.deadline.next.filter(|_| self.deadline.batching < FIFO_BATCH.get());
         let (write, key) = match standing {
             Some(next) => next,

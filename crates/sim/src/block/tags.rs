@@ -1,16 +1,16 @@
-//! How many requests a queue has, who may have one, and who is woken once one is free.
+//! The number of requests of a queue, which tasks may take one, and which are woken when one is free.
 //!
-//! Models: `struct request_list` of 2.6 (`requests`); in 6.x the tags of blk-mq, one set for reads and writes: those of the
-//! scheduler (`blk_mq_init_sched`) or, without one, the device's own (`blk_mq_get_tag`); a quarter that mq-deadline keeps for reads (6.9 and
-//! later); sleepers woken eight at a time once eight tags are
-//! free (`sbitmap_queue_wake_up`, `sbq_calc_wake_batch`). No queue of blk-mq is ever congested. Leaves out: a set for each hardware queue,
-//! and the words of a bitmap by which mq-deadline's quarter had no effect from 5.14 to 6.8.
+//! Models: `struct request_list` of 2.6 (`requests`); on 6.x the tags of blk-mq, one set for reads and writes: the
+//! scheduler's (`blk_mq_init_sched`) or, without a scheduler, the device's (`blk_mq_get_tag`); sleepers are woken eight
+//! at a time when eight tags are free (`sbitmap_queue_wake_up`, `sbq_calc_wake_batch`). A queue of blk-mq is never
+//! congested. Leaves out: a set for each hardware queue, and the quarter of the tags that mq-deadline reserves for
+//! reads (6.9).
 
 use super::Block;
-use crate::clock::Clock;
+use crate::block::requests::{Batcher, Pool, Request, congestion_thresholds};
 use crate::constant::constants;
-use crate::knobs::NR_REQUESTS;
-use crate::requests::{Batcher, Pool, Request, congestion_thresholds};
+use crate::machine::knobs::NR_REQUESTS;
+use crate::sched::clock::Clock;
 
 constants! {
     const SCHED_DEPTH_MAX: u32 = kernel(128, "block/blk-mq-sched.c", "blk_mq_init_sched (BLKDEV_DEFAULT_RQ)", "6.1");
@@ -19,7 +19,7 @@ constants! {
     const WAIT_QUEUES: u32 = kernel(8, "include/linux/sbitmap.h", "SBQ_WAIT_QUEUES", "6.1");
 }
 
-/// sbq_calc_wake_batch: how many tags become free before sleepers are woken, and how many of these are.
+/// sbq_calc_wake_batch: number of freed tags after which sleepers are woken, and number of sleepers woken.
 fn wake_batch(depth: u32) -> u32 {
     (depth / WAIT_QUEUES.get()).clamp(1, WAKE_BATCH.get())
 }
@@ -31,7 +31,7 @@ impl Pool {
         free
     }
 
-    /// sbitmap_queue_wake_up: tags that become free while nobody sleeps do not count.
+    /// sbitmap_queue_wake_up: tags that become free while no task sleeps do not count.
     fn put_tag(&mut self, depth: u32, clock: &Clock) {
         self.count -= 1;
         if self.waiting.is_empty() {
@@ -47,13 +47,13 @@ impl Pool {
 }
 
 impl Block {
-    /// queue/nr_requests, or what the kernel gives such a queue.
+    /// Sets queue/nr_requests, or the kernel's default.
     pub fn set_requests(&mut self, given: Option<u64>) {
         let own = given.map_or_else(|| self.requests_unasked(), |given| given.min(u64::from(u32::MAX)) as u32);
         self.nr_requests = own.max(4);
     }
 
-    /// As /sys shows it.
+    /// The value in /sys.
     pub fn requests(&self) -> u32 {
         self.nr_requests
     }
@@ -61,7 +61,7 @@ impl Block {
     fn requests_unasked(&self) -> u32 {
         let model = &self.device.model;
         let depth = model.depth as u32;
-        match (self.rule.multi_queue, model.in_order) {
+        match (self.multi_queue, model.in_order) {
             (false, _) => NR_REQUESTS.get() as u32,
             (true, false) => 2 * depth.min(SCHED_DEPTH_MAX.get()),
             (true, true) if model.has_arm() => depth,
@@ -69,35 +69,25 @@ impl Block {
         }
     }
 
-    /// One request of the kind, if the caller may have it now.
-    pub(super) fn try_take(&mut self, (write, sync): (bool, bool), batcher: &mut Batcher, now_ns: u64) -> bool {
+    /// Takes one request of the kind, if the caller may have it now.
+    pub(crate) fn try_take(&mut self, sync: bool, batcher: &mut Batcher, now_ns: u64) -> bool {
         let limit = self.nr_requests;
-        if !self.rule.multi_queue {
+        if !self.multi_queue {
             return self.pool(sync).try_take(limit, batcher, now_ns);
         }
-        let limit = if write { self.write_tags() } else { limit };
         self.pool(sync).try_take_tag(limit)
     }
 
-    /// Fewer tags are free than become so at once.
-    pub(super) fn is_scarce(&self) -> bool {
+    /// Whether fewer tags are free than a wake batch.
+    pub(crate) fn is_scarce(&self) -> bool {
         let all = self.nr_requests;
-        self.rule.multi_queue && self.pools[0].count + wake_batch(all) >= self.write_tags()
+        self.multi_queue && self.pools[0].count + wake_batch(all) >= all
     }
 
-    /// How many tags a write may find taken: the others are for reads.
-    fn write_tags(&self) -> u32 {
-        let all = self.nr_requests;
-        match self.scheduler.as_str() {
-            // block/mq-deadline.c: dd_limit_depth, dd_depth_updated.
-            "deadline" | "mq-deadline" if self.rule.keeps_tags => (3 * all / 4).max(1),
-            _ => all,
-        }
-    }
-
-    /// Gives one back, and wakes who may have it. Whether a congestion of requests that nobody waits for ended by it.
-    pub(super) fn put(&mut self, request: &Request, clock: &Clock) -> bool {
-        let (limit, multi_queue) = (self.nr_requests, self.rule.multi_queue);
+    /// Frees a request and wakes tasks that may take it. Returns whether that ended a congestion of asynchronous
+    /// requests.
+    pub(crate) fn put(&mut self, request: &Request, clock: &Clock) -> bool {
+        let (limit, multi_queue) = (self.nr_requests, self.multi_queue);
         let pool = self.pool(request.sync);
         if multi_queue {
             pool.put_tag(limit, clock);
@@ -118,16 +108,14 @@ impl Block {
 mod tests {
     use super::super::tests::block;
     use super::wake_batch;
-    use crate::kernel::QueueRule;
-    use crate::requests::Batcher;
+    use crate::block::requests::Batcher;
 
     #[test]
     fn a_queue_has_twice_the_devices_commands_and_without_a_scheduler_as_many() {
-        let rule = QueueRule { multi_queue: true, ..QueueRule::default() };
         let mut disk = block();
         disk.set_requests(None);
         assert_eq!(disk.requests(), 128, "a queue of 4.20 and before");
-        disk.set_rules(rule);
+        disk.multi_queue = true;
         for (depth, name, requests) in [(32, "mq-deadline", 64), (200, "mq-deadline", 256), (32, "none", 32)] {
             disk.device.model.depth = depth;
             disk.set_scheduler(name);
@@ -139,18 +127,15 @@ mod tests {
     }
 
     #[test]
-    fn reads_and_writes_share_tags_of_which_a_quarter_is_kept_for_reads_from_6_9_on() {
-        for (name, keeps_tags, writes) in [("mq-deadline", false, 64), ("mq-deadline", true, 48)] {
-            let mut disk = block();
-            disk.device.model.depth = 32;
-            disk.set_rules(QueueRule { multi_queue: true, keeps_tags, ..QueueRule::default() });
-            disk.set_scheduler(name);
-            disk.set_requests(None);
-            let mut taken =
-                |write| (0..200).take_while(|_| disk.try_take((write, !write), &mut Batcher::default(), 0)).count();
-            assert_eq!((taken(true), taken(false)), (writes, 64 - writes));
-            assert!(!disk.congested());
-        }
+    fn reads_and_writes_share_tags() {
+        let mut disk = block();
+        disk.device.model.depth = 32;
+        disk.multi_queue = true;
+        disk.set_scheduler("mq-deadline");
+        disk.set_requests(None);
+        let mut taken = |write| (0..200).take_while(|_| disk.try_take(!write, &mut Batcher::default(), 0)).count();
+        assert_eq!((taken(true), taken(false)), (64, 0));
+        assert!(!disk.congested());
     }
 
     #[test]

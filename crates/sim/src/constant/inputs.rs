@@ -1,7 +1,7 @@
-//! What a built-in scenario of a case study takes for granted: inputs that no published text states.
+//! Inputs of the case studies' scenarios that no published text states.
 //!
-//! An input chosen so that a published row comes out is `Fitted` to that row like any other constant. The list names the
-//! keys of the scenario file as `flatwater run --set` does; its values are read from there.
+//! An input chosen so that a published row results is `Fitted` to that row like any other constant. The list has the
+//! keys of the scenario file as in `flatwater run --set`; the values are read from the scenario.
 
 use super::Provenance;
 use flatwater_workload::scenario::Scenario;
@@ -97,7 +97,7 @@ fn table(scenario: &str) -> &'static [(&'static str, Provenance)] {
     }
 }
 
-/// The assumptions of a scenario with the values that it runs with now.
+/// The assumptions of a scenario with their present values.
 #[must_use]
 pub fn of_scenario(scenario: &Scenario) -> Vec<Input> {
     let value_of = |key: &str| -> Option<String> {

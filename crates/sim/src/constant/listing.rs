@@ -7,16 +7,42 @@ use super::inputs::{Input, of_scenario};
 use crate::kernel::Profile;
 use flatwater_workload::scenario::Scenario;
 
-use crate::{
-    ahead, anonymous, block, bounds, build, copying, cpu_list, drive, fair, fault, flusher, io_less, journal, knobs,
-    placement, prepare, process, proportions, readahead, reclaim, requests, share, shrinker, slab, throttle, v6, v22,
-    wbt, writeback, zone,
-};
+use crate::block;
+use crate::block::drive;
+use crate::block::requests;
+use crate::block::wbt;
+use crate::fs::journal;
+use crate::fs::placement;
+use crate::machine::bounds;
+use crate::machine::build;
+use crate::machine::knobs;
+use crate::mm::anonymous;
+use crate::mm::cpu_list;
+use crate::mm::fault;
+use crate::mm::kswapd_node;
+use crate::mm::memcontrol;
+use crate::mm::readahead;
+use crate::mm::reclaim;
+use crate::mm::shrink_node;
+use crate::mm::shrinker;
+use crate::mm::slab;
+use crate::mm::super_cache;
+use crate::mm::xarray;
+use crate::mm::zone;
+use crate::run::precursor_steps;
+use crate::run::prepare;
+use crate::run::process;
+use crate::v22;
+use crate::writeback;
+use crate::writeback::dirty_throttle;
+use crate::writeback::flusher;
+use crate::writeback::io_less;
+use crate::writeback::proportions;
 
 /// One constant in the list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Entry {
-    /// The module that has it, as Rust writes its path.
+    /// Path of the module that declares it.
     pub module: &'static str,
     pub name: &'static str,
     pub value: u64,
@@ -31,7 +57,7 @@ impl Entry {
     }
 }
 
-/// Every constant that a run of this profile uses: its own table, and those of the mechanisms that it has.
+/// Every constant that a run of this profile uses: its table, and the mechanisms' constants.
 #[must_use]
 pub fn of_profile(profile: &Profile) -> Vec<Entry> {
     let mut all = profile.constants();
@@ -41,16 +67,14 @@ pub fn of_profile(profile: &Profile) -> Vec<Entry> {
         return all;
     }
     for entries in [
-        ahead::CONSTANTS,
+        precursor_steps::CONSTANTS,
         anonymous::CONSTANTS,
         block::CONSTANTS,
         block::deadline::CONSTANTS,
         block::tags::CONSTANTS,
         bounds::CONSTANTS,
         build::CONSTANTS,
-        copying::CONSTANTS,
         drive::CONSTANTS,
-        fair::CONSTANTS,
         fault::CONSTANTS,
         flusher::CONSTANTS,
         io_less::CONSTANTS,
@@ -63,8 +87,7 @@ pub fn of_profile(profile: &Profile) -> Vec<Entry> {
         readahead::CONSTANTS,
         reclaim::CONSTANTS,
         requests::CONSTANTS,
-        share::CONSTANTS,
-        throttle::CONSTANTS,
+        dirty_throttle::CONSTANTS,
         wbt::CONSTANTS,
         writeback::CONSTANTS,
         zone::CONSTANTS,
@@ -75,18 +98,16 @@ pub fn of_profile(profile: &Profile) -> Vec<Entry> {
         add(slab::CONSTANTS);
     }
     if profile.is_6() {
-        let of_6 = [v6::node::CONSTANTS, v6::blocks::CONSTANTS, v6::kswapd::CONSTANTS];
+        let of_6 = [shrink_node::CONSTANTS, kswapd_node::CONSTANTS, cpu_list::CONSTANTS];
         of_6.into_iter().for_each(&mut add);
-        [v6::super_cache::CONSTANTS, v6::cgroup::CONSTANTS, v6::tree::CONSTANTS].into_iter().for_each(&mut add);
-        [v6::buddy::CONSTANTS, v6::fallback::CONSTANTS].into_iter().for_each(&mut add);
-        [v6::boot_blocks::CONSTANTS, cpu_list::CONSTANTS].into_iter().for_each(add);
+        [super_cache::CONSTANTS, memcontrol::CONSTANTS, xarray::CONSTANTS].into_iter().for_each(add);
     } else {
         [cpu_list::CONSTANTS, shrinker::CONSTANTS].into_iter().for_each(add);
     }
     all
 }
 
-/// For people: one constant a line, the kinds counted at the end.
+/// The list as text: one constant a line, and the number of each kind at the end.
 #[must_use]
 pub fn text(profile: &Profile, inputs: &[Input]) -> String {
     let entries = of_profile(profile);

@@ -1,4 +1,4 @@
-//! Constants of the model with where each comes from in its type, so that none can be added without saying so.
+//! Constants of the model with their origin in their type, so that a constant without an origin does not compile.
 //!
 //! `Constant<T>` is a value and its `Provenance`. `of_profile` lists every constant that a run of a profile uses,
 //! `inputs::of_scenario` the assumptions of a scenario; `flatwater run --on sim --constants` and docs/simulator.md print
@@ -9,7 +9,7 @@ mod listing;
 
 pub use self::listing::{Entry, calibration, of_profile, text};
 
-/// Where a constant comes from.
+/// Origin of a constant.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Provenance {
@@ -19,14 +19,14 @@ pub enum Provenance {
     Measured { program: &'static str },
     /// Stated by a published text.
     Published { text: &'static str },
-    /// Chosen so that this published row comes out.
+    /// Chosen so that this published row results.
     Fitted { row: &'static str },
-    /// Neither of these: of a plausible size, for the reason given.
+    /// A plausible size, with the reason.
     Assumed { reason: &'static str },
 }
 
 impl Provenance {
-    /// One word, as the tables have it.
+    /// One word, for tables.
     #[must_use]
     pub fn kind(self) -> &'static str {
         match self {
@@ -51,7 +51,7 @@ impl std::fmt::Display for Provenance {
     }
 }
 
-/// A value of the model and where it comes from.
+/// A value of the model and its origin.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Constant<T> {
     value: T,
@@ -75,7 +75,7 @@ impl<T: Copy> Constant<T> {
         Constant { value, provenance: Provenance::Published { text } }
     }
 
-    /// Chosen so that this row of docs/simulator.md comes out.
+    /// Chosen so that this row of docs/simulator.md results.
     #[must_use]
     pub const fn fitted(value: T, row: &'static str) -> Constant<T> {
         Constant { value, provenance: Provenance::Fitted { row } }

@@ -1,17 +1,18 @@
-//! CPU times of a kernel's work, with where each comes from, and the plain numbers that a machine runs with.
+//! CPU times of a kernel's work with their origins, and the numbers for one machine.
 
+use super::PAGE_BYTES;
 use crate::constant::{Constant, Entry};
-use crate::reclaim::Scanned;
+use crate::mm::reclaim::Scanned;
 use flatwater_workload::Op;
 
-/// Declares the table of a profile, the numbers of a machine, and what both do with every field.
+/// Declares the table of a profile, the numbers of a machine, and functions over all fields.
 macro_rules! costs {
     ($($(#[$doc:meta])* $name:ident: $scales:literal,)+) => {
         /// CPU times in ns of one machine.
         #[derive(Clone, Copy, Debug, PartialEq, Eq)]
         pub struct Costs { $($(#[$doc])* pub $name: u64,)+ }
 
-        /// CPU times in ns of a kernel on the reference CPU, with where each comes from.
+        /// CPU times in ns of a kernel on the reference CPU, with their origins.
         #[derive(Clone, Copy, Debug)]
         pub struct CostTable { $($(#[$doc])* pub $name: Constant<u64>,)+ }
 
@@ -33,8 +34,8 @@ macro_rules! costs {
         }
 
         impl Costs {
-            /// Times that are `to / of` as long; what is not the CPU's own time stays.
-            pub(super) fn at_ratio(&self, to: u64, of: u64) -> Costs {
+            /// Scales the CPU's times by `to / of`.
+            pub(crate) fn at_ratio(&self, to: u64, of: u64) -> Costs {
                 let scale = |ns: u64, scales: bool| if scales { ns * to / of.max(1) } else { ns };
                 Costs { $($name: scale(self.$name, $scales),)+ }
             }
@@ -44,30 +45,28 @@ macro_rules! costs {
 
 // `true`: scales with the CPU's speed.
 costs! {
-    /// A write() of no bytes, to the page cache and back.
+    /// A write() of no bytes.
     write_base_ns: true,
-    /// A new page of a file in a write(), beside what putting it into the page cache takes.
-    write_page_ns: true,
-    /// Each further page that a write() overwrites, of a large folio each further folio: write_begin, write_end and the dirty
-    /// limits' check, beside the copying.
+    /// Each further page (or large folio) that a write() overwrites: write_begin, write_end and the check of the dirty
+    /// limits, without copying.
     write_step_ns: true,
-    /// One buffer_head of a large folio that a write() goes over, beside those that it writes to.
+    /// Each buffer_head of a large folio that a write() visits without writing to it.
     buffer_walk_ns: true,
     /// Starting and stopping a handle of jbd2's, with which ext4 brackets each page of a write up to 5.14.
     handle_ns: true,
     read_base_ns: true,
     /// Copying one byte, ps.
     copy_byte_ps: true,
-    /// Clearing a page of 4 KiB, and one of the pages of a huge page, in percent of what copying it takes.
+    /// Clearing a page of 4 KiB, and 4 KiB of a huge page, in percent of the time to copy it.
     clear_percent: false,
     clear_huge_percent: false,
     alloc_page_ns: true,
     add_to_cache_ns: true,
-    /// Each further page of a large folio, instead of the two above.
+    /// Each further page of a large folio, instead of `alloc_page_ns` and `add_to_cache_ns`.
     folio_page_ns: true,
     /// Each further page of a folio of readahead, which has no buffer_heads.
     ahead_page_ns: true,
-    /// Freeing each page of a large folio, beside `free_page_ns` for the folio.
+    /// Freeing each page of a large folio, in addition to `free_page_ns` for the folio.
     free_folio_page_ns: true,
     slab_object_ns: true,
     /// Moving one object between a slab and the CPU's array, under the list lock.
@@ -77,20 +76,20 @@ costs! {
     slab_walk_ns: true,
     /// Scanning one page in shrink_page_list, lists and locks included.
     scan_page_ns: true,
-    /// The same for a page that processes have mapped.
+    /// Scanning a mapped page.
     scan_mapped_ns: true,
-    /// The same for one that stays, since it was used: the walk to its entries (folio_referenced), and the way back to the list.
+    /// Scanning a referenced mapped page: the walk to its entries (folio_referenced), and putting it back on the list.
     keep_mapped_ns: true,
-    /// What it takes to free one of those, beside `free_page_ns`: try_to_unmap, and isolating it.
+    /// Freeing a mapped page, in addition to `free_page_ns`: try_to_unmap, and isolating it.
     reclaim_mapped_ns: true,
-    /// Passing over one in isolate_lru_folios.
+/// Skipping a page in isolate_lru_folios.
     pass_page_ns: true,
     free_page_ns: true,
-    /// Taking its buffer_heads off a page that is reclaimed, beside that (try_to_free_buffers).
+    /// Freeing the buffer_heads of a reclaimed page, in addition (try_to_free_buffers).
     drop_buffers_ns: true,
     prune_object_ns: true,
     lookup_ns: true,
-    /// Operations on names, beside the lookup.
+/// Operations on names, without the lookup.
     stat_ns: true,
     open_ns: true,
     close_ns: true,
@@ -99,7 +98,7 @@ costs! {
     unlink_ns: true,
     /// A directory of 50 names.
     list_ns: true,
-    /// A fault that reads nothing, beside the entries that it makes.
+    /// A fault without a read, without the entries that it makes.
     minor_fault_ns: true,
     /// An entry of a page table, for a page that is cached.
     map_page_ns: true,
@@ -114,10 +113,8 @@ costs! {
     end_page_ns: true,
     wakeup_ns: true,
     fork_ns: true,
-    /// What a process takes to begin and to end, beside that.
-    exec_ns: true,
     store_ns: true,
-    /// How much noted CPU time a long loop performs at once: the granularity of the model.
+    /// Noted CPU time after which a long loop performs it: the granularity of the model.
     burst_ns: false,
 }
 
@@ -128,13 +125,25 @@ impl Costs {
         self.at_ratio(100, percent.max(1))
     }
 
+    /// Clearing a page of 4 KiB (clear_page).
+    #[must_use]
+    pub fn zero_page_ns(&self) -> u64 {
+        PAGE_BYTES * self.copy_byte_ps * self.clear_percent / 100_000
+    }
+
+    /// Clearing 4 KiB of a huge page (clear_huge_page).
+    #[must_use]
+    pub fn zero_huge_page_ns(&self) -> u64 {
+        PAGE_BYTES * self.copy_byte_ps * self.clear_huge_percent / 100_000
+    }
+
     /// A fault that makes one entry.
     #[must_use]
     pub fn fault_ns(&self) -> u64 {
         self.minor_fault_ns + self.map_page_ns
     }
 
-    /// A pass over pages of a list: a look at each, and what becomes of it.
+    /// Time of a pass over pages of a list: the look at each page, and freeing or moving it.
     #[must_use]
     pub fn of_scan(&self, sum: &Scanned) -> u64 {
         let unmapped = sum.scanned.saturating_sub(sum.mapped) + sum.aged;
@@ -149,7 +158,7 @@ impl Costs {
             + sum.unmapped * self.reclaim_mapped_ns
     }
 
-    /// CPU time that an operation on a name takes on top of what the model gives it anyway.
+    /// CPU time of an operation on a name, in addition to the model's lookups.
     #[must_use]
     pub fn of_name(&self, op: &Op) -> u64 {
         match op {

@@ -1,6 +1,6 @@
 //! What the 2.2 kernels have in common: a buffer cache beside the page cache.
 
-use super::{Bforget, BufferCache, Constant, Profile, Throttle, linux_2_6_17};
+use super::{Bforget, BufferCache, Constant, Profile, Throttle, Version, linux_2_6_17};
 
 pub const CACHE: BufferCache = BufferCache {
     bforget: Bforget::Orphans,
@@ -20,9 +20,10 @@ pub const CACHE: BufferCache = BufferCache {
     process_pages: Constant::assumed(60, "private pages of a small process"),
 };
 
-pub fn profile(name: &'static str, sentence: &'static str, bforget: Bforget) -> Profile {
+pub fn profile(version: Version, name: &'static str, sentence: &'static str, bforget: Bforget) -> Profile {
     Profile {
         name,
+        version,
         sentence,
         hz: Constant::kernel(100, "include/asm-i386/param.h", "HZ", "2.2.1"),
         throttle: Throttle::None,

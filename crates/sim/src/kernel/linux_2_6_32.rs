@@ -1,10 +1,7 @@
 //! Linux 2.6.32, x86-64, SLAB: the kernel of the trading journal and of the graph database.
 
-use super::{
-    Constant, ContextReadahead, CostTable, FaultAround, Objects, Profile, QueueRule, ReclaimWrites, Scheduler,
-    SlabFallback, Throttle, ZoneReclaim,
-};
-use crate::slab::ObjectShape;
+use super::{Constant, CostTable, Objects, Profile, SlabFallback, Throttle, Version, ZoneReclaim};
+use crate::mm::slab::ObjectShape;
 
 /// sizeof of the struct on x86-64.
 const fn object(name: &'static str, bytes: u64, from: &'static str) -> Constant<ObjectShape> {
@@ -28,7 +25,6 @@ const NOT_APART: Constant<u64> = Constant::assumed(0, "part of the lookup");
 
 pub const COSTS: CostTable = CostTable {
     write_base_ns: Constant::assumed(1_300, "a plain write of a few microseconds"),
-    write_page_ns: Constant::assumed(0, "measured machines give it (machine.speed); 0 elsewhere"),
     write_step_ns: Constant::assumed(0, "part of copying (4 GB/s)"),
     buffer_walk_ns: Constant::assumed(0, "no large folios"),
     handle_ns: Constant::measured(560, HANDLE),
@@ -71,7 +67,6 @@ pub const COSTS: CostTable = CostTable {
     end_page_ns: Constant::assumed(350, "softirq bursts of 45 us for a request of 128 pages"),
     wakeup_ns: Constant::assumed(2_000, "a context switch"),
     fork_ns: Constant::assumed(60_000, "a small process"),
-    exec_ns: Constant::assumed(0, "part of fork_ns"),
     store_ns: Constant::assumed(120, "a store to a mapped page"),
     burst_ns: Constant::assumed(50_000, "granularity: shorter than anything that is measured"),
 };
@@ -88,9 +83,8 @@ pub fn profile() -> Profile {
 
 const PROFILE: Profile = Profile {
     name: "linux-2.6.32",
-    six: false,
+    version: Version(2, 6, 32),
     sentence: "2.6.32, 64-bit, SLAB, LRU lists by zone, GFP_THISNODE without reclaim, zone_reclaim.",
-    page_bytes: 4096,
     struct_page_bytes: Constant::kernel(56, "include/linux/mm_types.h", "sizeof(struct page), x86-64", "2.6.32"),
     hz: Constant::kernel(1000, "kernel/Kconfig.hz", "CONFIG_HZ of that distribution", "2.6.32"),
     lowmem_bytes: None,
@@ -98,25 +92,15 @@ const PROFILE: Profile = Profile {
     lowmem_reserve_ratio: LOWMEM_RESERVE_RATIO,
     min_free_kbytes_max: Constant::kernel(65_536, "mm/page_alloc.c", "init_per_zone_wmark_min", "2.6.32"),
     reclaim_distance: Some(Constant::kernel(20, "include/linux/topology.h", "RECLAIM_DISTANCE", "2.6.32")),
-    ages_evenly: false,
-    scales_batches: false,
     large_folio_systems: &[],
     ahead_folio_systems: &[],
     slab_fallback: SlabFallback::Refuses,
     zone_reclaim: ZoneReclaim::OrderAsLruPages,
     throttle: Throttle::DoublingPauses,
-    shares_have_floor: false,
     radix_nodes: false,
     buffer_cache: None,
-    relatime: true,
     file_systems: &["ext3", "ext2", "reiserfs"],
     schedulers: &["deadline", "none", "noop"],
-    reclaim_writes: ReclaimWrites::Everybody,
-    memcg_counts_slabs: true,
-    scheduler: Scheduler::Cfs,
-    fault_around: FaultAround::Never,
-    context_readahead: ContextReadahead::AnyHistory,
-    queue: QueueRule { multi_queue: false, keeps_tags: false, plugs: false },
     request_pages: crate::block::REQUEST_PAGES,
     leaks_journalled_pages: false,
     dirty_ratio: Constant::kernel(20, "mm/page-writeback.c", "vm_dirty_ratio", "2.6.32"),

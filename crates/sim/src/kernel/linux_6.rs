@@ -1,10 +1,7 @@
-//! Linux 6.1, 6.12 and 6.18: page cache that holds inodes, folios by file system, who writes out of reclaim, multi-gen LRU.
+//! Linux 6.1, 6.12 and 6.18.
 
-use super::{
-    Constant, ContextReadahead, CostTable, FaultAround, Objects, Profile, QueueRule, ReclaimWrites, Scheduler,
-    SlabFallback, Throttle, ZoneReclaim, linux_2_6_32,
-};
-use crate::slab::ObjectShape;
+use super::{Constant, CostTable, Objects, Profile, SlabFallback, Throttle, Version, ZoneReclaim, linux_2_6_32};
+use crate::mm::slab::ObjectShape;
 
 /// SLUB, in slabs of one page: 39 buffer_heads of 104 B; ext4 inode 1192 B, dentry 192 B as measured on 6.18.
 pub const OBJECTS: Objects = Objects {
@@ -65,7 +62,7 @@ pub const COSTS: CostTable = CostTable {
         "pread() of a hole, 64 KiB a call, on ext4 of 6.18, less the second time and less memset of cold memory: six runs",
     ),
     pass_page_ns: Constant::measured(11, PASSED_PAGES),
-    // No other kernel's were measured.
+    // Not measured on other kernels.
     stat_ns: Constant::measured(400, ON_6_18),
     open_ns: Constant::measured(900, ON_6_18),
     close_ns: Constant::measured(300, ON_6_18),
@@ -95,7 +92,7 @@ const COSTS_6_18: CostTable = CostTable {
 pub fn v6_1() -> Profile {
     Profile {
         name: "linux-6.1",
-        six: true,
+        version: Version(6, 1, 0),
         sentence: "6.1: large folios only where xfs reads; pauses instead of writeback in balance_dirty_pages.",
         hz: Constant::kernel(250, "kernel/Kconfig.hz", "CONFIG_HZ, default", "6.1"),
         struct_page_bytes: Constant::kernel(64, "include/linux/mm_types.h", "sizeof(struct page), x86-64", "6.1"),
@@ -104,10 +101,6 @@ pub fn v6_1() -> Profile {
         slab_fallback: SlabFallback::TriesHarder,
         zone_reclaim: ZoneReclaim::PerNode,
         throttle: Throttle::IoLess,
-        reclaim_writes: ReclaimWrites::Kswapd,
-        fault_around: FaultAround::Maps,
-        context_readahead: ContextReadahead::MoreThanAsked,
-        queue: QueueRule { plugs: true, multi_queue: true, ..linux_2_6_32::profile().queue },
         request_pages: crate::block::REQUEST_PAGES_4_3,
         file_systems: &["ext4", "xfs", "ext2"],
         schedulers: &["deadline", "mq-deadline", "none"],
@@ -122,14 +115,9 @@ pub fn v6_1() -> Profile {
 pub fn v6_12() -> Profile {
     Profile {
         name: "linux-6.12",
+        version: Version(6, 12, 0),
         sentence: "6.12: as 6.1, with large folios for writes on xfs (6.6 and later).",
         large_folio_systems: &["xfs"],
-        memcg_counts_slabs: false,
-        fault_around: FaultAround::SparesRefaulted,
-        scheduler: Scheduler::Eevdf,
-        reclaim_writes: ReclaimWrites::Nobody,
-        scales_batches: true,
-        queue: QueueRule { keeps_tags: true, ..v6_1().queue },
         ..v6_1()
     }
 }
@@ -137,10 +125,10 @@ pub fn v6_12() -> Profile {
 pub fn v6_18() -> Profile {
     Profile {
         name: "linux-6.18",
-        sentence: "6.18: large folios in ext4 and xfs, one for a write of many pages; reclaim writes no file pages at all.",
+        version: Version(6, 18, 0),
+        sentence: "6.18: large folios in ext4 and xfs, one for a write of many pages.",
         large_folio_systems: &["ext4", "xfs"],
         ahead_folio_systems: &["ext4", "xfs"],
-        shares_have_floor: true,
         request_pages: crate::block::REQUEST_PAGES_6_17,
         costs: COSTS_6_18,
         ..v6_12()

@@ -1,9 +1,10 @@
-//! Kernel profiles: which choices a version makes and with which constants. One file per version.
+//! Kernel profiles: the constants of each version (a file each) and its features (`feature`).
 //!
-//! Every number is a `Constant`, which says where it comes from. CPU times are for a CPU of about 2.7 GHz;
-//! `cpu_speed_percent` of a scenario scales them.
+//! Every number is a `Constant` with its origin. CPU times are for a CPU of about 2.7 GHz; `cpu_speed_percent` of a
+//! scenario scales them.
 
 mod costs;
+mod feature;
 mod linux_2_2;
 mod linux_2_2_3;
 mod linux_2_2_3_proposed;
@@ -12,16 +13,17 @@ mod linux_2_6_17;
 mod linux_2_6_20;
 mod linux_2_6_32;
 mod linux_6;
-mod rules;
-mod speed;
 mod throttle;
 
 pub use self::costs::{CostTable, Costs};
-pub use self::rules::{ContextReadahead, FaultAround, QueueRule, Scheduler};
+pub use self::feature::{Feature, Version};
 pub use self::throttle::Throttle;
-use super::constant::{Constant, Entry, Provenance};
-use super::site::Generation;
-use super::slab::ObjectShape;
+use crate::constant::{Constant, Entry, Provenance};
+use crate::mm::slab::ObjectShape;
+use crate::sched::site::Generation;
+
+/// Size of a page on every modelled machine.
+pub const PAGE_BYTES: u64 = 4096;
 
 /// What GFP_THISNODE does when the node is below its low watermark.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -39,18 +41,6 @@ pub enum ZoneReclaim {
     OrderAsLruPages,
     /// node_reclaim of 4.8 and later.
     PerNode,
-}
-
-/// Who calls pageout() for dirty pages of files.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ReclaimWrites {
-    /// mm/vmscan.c: shrink_page_list, up to 3.1.
-    Everybody,
-    /// kswapd (3.2: "mm: vmscan: do not writeback filesystem pages in direct reclaim"), below priority 10, from 3.11 on where dirty pages
-    /// fill the tail, from 4.11 on only what it has met there before.
-    Kswapd,
-    /// Nobody (ext4 in 6.2 and later; no file system from 6.16 on).
-    Nobody,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -90,68 +80,47 @@ pub struct BufferCache {
 #[derive(Clone, Debug)]
 pub struct Profile {
     pub name: &'static str,
-    /// A kernel of 6.x; the others are of 2.2 or 2.6.
-    pub six: bool,
+    pub version: Version,
     pub sentence: &'static str,
-    pub page_bytes: u64,
     pub struct_page_bytes: Constant<u64>,
     pub hz: Constant<u64>,
-    /// 32-bit: memory that the kernel can address without mapping; the rest is HighMem.
+    /// 32-bit: lowmem, which the kernel can address without mapping; the rest is highmem.
     pub lowmem_bytes: Option<Constant<u64>>,
-    /// Address range below 4 GiB that PCI takes on these machines: memory moves above it, mem_map covers it.
+    /// Address range below 4 GiB that PCI uses on these machines: memory is above it, and mem_map covers it.
     pub pci_hole_bytes: Constant<u64>,
     pub lowmem_reserve_ratio: [u64; 3],
     pub min_free_kbytes_max: Constant<u64>,
-    /// zone_reclaim_mode is 1 at boot if some distance is over this; `None` where that was dropped.
+    /// zone_reclaim_mode is 1 at boot if a distance exceeds this; `None` for never.
     pub reclaim_distance: Option<Constant<u64>>,
-    /// Each pass ages the active list by the same fraction as it scans of the inactive one, and continues to the end of
-    /// it (mm/vmscan.c: shrink_zone, up to 2.6.27).
-    pub ages_evenly: bool,
-    /// A CPU that only takes pages takes twice as many each time, and may hold more the more it takes (mm/page_alloc.c: nr_pcp_alloc,
-    /// 6.7 and later).
-    pub scales_batches: bool,
-    /// A write of many pages takes one folio for them on these.
+    /// File systems with large folios for writes.
     pub large_folio_systems: &'static [&'static str],
-    /// Readahead takes folios that grow with its windows on these.
+    /// File systems with large folios for readahead.
     pub ahead_folio_systems: &'static [&'static str],
     pub slab_fallback: SlabFallback,
     pub zone_reclaim: ZoneReclaim,
     pub throttle: Throttle,
-    /// A device has at least a part of what is left of the dirty limit (6.14 and later).
-    pub shares_have_floor: bool,
-    /// Files of more than one page take a radix tree node (of 64 pages; the further ones of long files are left out).
+    /// Files of more than one page have a radix tree node (only the first node is modelled).
     pub radix_nodes: bool,
-    /// 2.2: buffers beside pages.
+    /// 2.2: constants of the buffer cache.
     pub buffer_cache: Option<BufferCache>,
-    /// Access times are kept relative to changes unless a mount says otherwise (2.6.30 and later).
-    pub relatime: bool,
-    /// File systems whose mechanisms the profile has; the first is what it runs if the scenario names none.
+    /// File systems that the profile models; the first is the default.
     pub file_systems: &'static [&'static str],
-    /// The first is the one that a disk with an arm has unless it is told otherwise (block/Kconfig.iosched: DEFAULT_IOSCHED).
+    /// The first is the default of a disk with an arm (block/Kconfig.iosched: DEFAULT_IOSCHED).
     pub schedulers: &'static [&'static str],
-    /// Reclaim writes dirty pages of files itself (pageout): everybody up to 3.1, then only kswapd when it is in trouble.
-    pub reclaim_writes: ReclaimWrites,
-    /// What shrinkers free counts towards what a memory cgroup is to be relieved of (up to 6.3).
-    pub memcg_counts_slabs: bool,
-    pub scheduler: Scheduler,
-    pub fault_around: FaultAround,
-    pub context_readahead: ContextReadahead,
-    pub queue: QueueRule,
     /// Pages of the largest request of a device that takes larger ones (max_sectors_kb).
     pub request_pages: Constant<u32>,
-    /// Truncated pages with journalled buffers stay on the LRU, mapped by nobody.
+    /// Truncated pages with journalled buffers stay on the LRU without a file.
     pub leaks_journalled_pages: bool,
     pub dirty_ratio: Constant<u64>,
     pub background_ratio: Constant<u64>,
     pub inodes_per_block: Constant<u64>,
-    /// Names in a block of a directory, where directories are modelled: a name that no dentry knows is looked up in the
-    /// block that its hash leads to, and listing reads them all.
+    /// Names in a block of a directory, if directories are modelled (`namei`).
     pub names_per_block: Option<Constant<u64>>,
     pub objects: Objects,
     pub costs: CostTable,
 }
 
-/// The numbers of a profile that are no CPU times: name of the field, and the constant.
+/// The constants of a profile other than CPU times, by field.
 macro_rules! numbers {
     ($profile:expr, $($name:ident),+) => {
         vec![$(Entry {
@@ -170,16 +139,24 @@ impl Profile {
         1_000_000_000 / self.hz.get()
     }
 
-    /// LRU lists by node, page blocks, SLUB, shadow entries, shrinkers by priority, IO-less balance_dirty_pages.
+    /// A kernel of 6.x: LRU lists by node, SLUB, shadow entries, shrinkers by priority, IO-less balance_dirty_pages,
+    /// blk-mq.
     #[must_use]
+    #[inline]
     pub fn is_6(&self) -> bool {
-        self.six
+        self.version.0 >= 6
     }
 
-    /// Whose function names its stacks have.
+    /// Whether this version has a feature (`feature::TABLE`).
+    #[must_use]
+    pub fn has(&self, feature: Feature) -> bool {
+        self.version.has(feature)
+    }
+
+    /// The generation whose function names its stacks have.
     #[must_use]
     pub fn generation(&self) -> Generation {
-        match (&self.buffer_cache, self.six) {
+        match (&self.buffer_cache, self.is_6()) {
             (Some(_), _) => Generation::V2_2,
             (None, false) => Generation::V2_6,
             (None, true) => Generation::V6,
@@ -242,7 +219,7 @@ impl BufferCache {
     }
 }
 
-/// The kernels of the case studies, and kernels of today for `whatif`.
+/// The kernels of the case studies, and modern kernels for `whatif`.
 pub const PROFILES: &[fn() -> Profile] = &[
     linux_2_2_3::profile,
     linux_2_2_3_proposed::profile,

@@ -9,7 +9,7 @@ use super::disk::{Request, Whose};
 use super::lists::On;
 use super::ops::write_inode;
 use crate::Machine;
-use crate::task::Task;
+use crate::sched::task::Task;
 
 const SECOND: u64 = 1_000_000_000;
 
@@ -70,7 +70,7 @@ pub async fn update(m: Rc<Machine>) {
     loop {
         task.begin();
         m.clock.sleep_until(m.clock.now() + 5 * SECOND).await;
-        // Those that become dirty meanwhile wait for the next round.
+        // Buffers that become dirty during the round wait for the next one.
         let dirty: Vec<u32> = cell.borrow().fs.dirty.iter().copied().collect();
         for id in dirty {
             if cell.borrow().fs.dirty.contains(&id) {

@@ -5,7 +5,7 @@
 //! BH_Protected (ramdisks), the order of the hash chains, and NODEV buffers' place in the hash.
 
 use super::lists::{Lists, NONE, On};
-use crate::inode::KeyMap;
+use crate::fs::inode::KeyMap;
 use crate::kernel::Bforget;
 
 pub const PER_PAGE: u32 = 4;
@@ -121,7 +121,7 @@ impl Buffers {
         buffer.count = buffer.count.saturating_sub(1);
     }
 
-    /// __bforget() of a held buffer. What becomes of it is all that the three kernels differ in.
+    /// __bforget() of a held buffer. The three kernels differ only in where the buffer goes.
     pub fn bforget(&mut self, id: u32, form: Bforget) {
         let Buffer { count, locked, .. } = self.all[id as usize];
         match form {
@@ -198,7 +198,7 @@ impl Buffers {
         locked
     }
 
-    /// The end of its I/O. The kernel refiles such buffers on later walks of the LOCKED list; here at once.
+    /// The I/O has ended. The kernel refiles such buffers on later walks of the LOCKED list; here at once.
     pub fn io_done(&mut self, id: u32) {
         let buffer = &mut self.all[id as usize];
         (buffer.locked, buffer.uptodate) = (false, true);

@@ -8,8 +8,8 @@ use std::collections::BTreeMap;
 use std::rc::Rc;
 
 use crate::Machine;
-use crate::clock::TaskId;
-use crate::disk::DiskModel;
+use crate::block::disk::DiskModel;
+use crate::sched::clock::TaskId;
 
 #[derive(Clone, Debug)]
 pub enum Whose {
@@ -120,15 +120,15 @@ pub async fn serve(m: Rc<Machine>) {
 #[cfg(test)]
 mod tests {
     use super::{Disk, Request, Whose};
-    use crate::build;
     use crate::kernel;
+    use crate::machine::build;
     use flatwater_workload::scenario::DiskSpec;
 
     /// 1 KiB takes 1 ms; seeks and turns take no time but for what the test asks.
     fn disk() -> Disk {
         let spec = DiskSpec { write_bytes_per_s: Some(1_024_000), ..DiskSpec::default() };
         let model = build::disk(&spec, &kernel::find("linux-2.2.5").expect("a profile"));
-        Disk::new(crate::disk::DiskModel { seek_ns: 0, rotation_ns: 8_000_000, ..model })
+        Disk::new(crate::block::disk::DiskModel { seek_ns: 0, rotation_ns: 8_000_000, ..model })
     }
 
     fn queue(disk: &mut Disk, block: u32, write: bool) {

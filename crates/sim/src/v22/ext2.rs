@@ -1,13 +1,13 @@
 //! Where ext2 of 2.2 puts things: block groups with bitmaps and inode tables, first free block of the group.
 //!
-//! Granularity: one block of 1 KiB, one inode of 128 bytes. Leaves out: preallocation, double indirect blocks (files over
-//! 268 KiB get more single ones), the superblock's and group descriptors' writes, fragments, link counts, names longer
-//! than 8 bytes.
+//! Granularity: one block of 1 KiB, one inode of 128 bytes. Leaves out: preallocation, double indirect blocks (files
+//! over 268 KiB get more single ones), the superblock's and group descriptors' writes, fragments, link counts, names
+//! longer than 8 bytes.
 
 use crate::constant::constants;
 use std::collections::BTreeSet;
 
-use crate::inode::{FileKey, KeyMap};
+use crate::fs::inode::{FileKey, KeyMap};
 
 constants! {
     pub const BLOCK_BYTES: u64 = assumed(1024, "mke2fs' choice for a partition of 1 GiB; bi and bo count such blocks");

@@ -1,5 +1,5 @@
 //! What ext2 of 2.2 gives out and takes back under the superblock's lock (fs/ext2/balloc.c, ialloc.c): blocks and
-//! inodes. One allocation at a time in the whole file system, and whoever holds the lock may have to read a bitmap or
+//! inodes. One allocation at a time in the whole file system, and the holder of the lock may have to read a bitmap or
 //! to free memory first: everybody else who allocates waits behind that one read.
 //!
 //! Leaves out: the eight bitmaps of each kind that stay held (EXT2_MAX_GROUP_LOADED), group descriptors, quotas.
@@ -8,8 +8,8 @@ use super::ext2::Inode;
 use super::io::{change, make};
 use super::ops::with;
 use crate::Machine;
-use crate::site::Site;
-use crate::task::{Culprit, Task};
+use crate::sched::site::Site;
+use crate::sched::task::{Culprit, Task};
 
 /// lock_super(); unlock_super() wakes every waiter, and the first to run takes the lock.
 async fn lock(m: &Machine, task: &mut Task) {

@@ -6,8 +6,8 @@ use std::rc::Rc;
 use super::Old;
 use super::disk::{Request, Whose};
 use crate::Machine;
-use crate::site::Site;
-use crate::task::{Culprit, Task};
+use crate::sched::site::Site;
+use crate::sched::task::{Culprit, Task};
 
 pub fn cell(m: &Machine) -> &std::cell::RefCell<Old> {
     m.old.as_ref().unwrap_or_else(|| unreachable!("only the 2.2 machine gets here"))
@@ -67,7 +67,8 @@ pub async fn bread(m: &Machine, task: &mut Task, block: u32) -> u32 {
     }
 }
 
-/// Submits the read unless somebody has, and queues the current task behind it; false if the buffer became uptodate.
+/// Submits the read unless another task has, and queues the current task behind it; false if the buffer became
+/// uptodate.
 fn ask_for(m: &Machine, id: u32, block: u32) -> bool {
     let mut old = cell(m).borrow_mut();
     let buffer = &mut old.buffers.all[id as usize];
@@ -108,7 +109,7 @@ pub async fn touch(m: &Machine, task: &mut Task, block: u32) {
     cell(m).borrow_mut().buffers.brelse(id);
 }
 
-/// A freed block: what get_hash_table finds of it is forgotten. Waits for nothing.
+/// A freed block: forgets the buffer that get_hash_table finds. Does not wait.
 pub fn forget(m: &Machine, block: u32) {
     let mut old = cell(m).borrow_mut();
     let form = old.bforget;

@@ -4,9 +4,10 @@
 //! shared memory, orders above 0, the slab caches, the dentry cache's share.
 
 use super::buffers::Buffers;
-use crate::inode::KeyMap;
-use crate::invariant::Broken;
+use crate::fs::inode::KeyMap;
 use crate::kernel::BufferCache;
+use crate::kernel::PAGE_BYTES;
+use crate::run::invariant::Broken;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Page {
@@ -42,7 +43,7 @@ impl Memory {
     pub fn new(frames: u64, rules: BufferCache) -> Memory {
         // mm/page_alloc.c, free_area_init(): i = pages >> 7, at least 10, at most 256; low 2 x, high 3 x.
         let min = (frames >> rules.freepages_shift.get()).clamp(rules.freepages_min.get(), rules.freepages_max.get());
-        let kernel = rules.kernel_bytes.get() / 4096;
+        let kernel = rules.kernel_bytes.get() / PAGE_BYTES;
         let mut map = vec![Page::Free; frames as usize];
         map.iter_mut().take(kernel as usize).for_each(|page| *page = Page::Taken);
         let free = (kernel.min(frames) as u32..frames as u32).rev().collect();
@@ -102,7 +103,7 @@ impl Memory {
             self.scanned += 1;
             self.scanned_ever += 1;
             let freed = match self.map[frame] {
-                // Pages that nobody else holds count as candidates; others are passed over.
+                // Pages without other references are candidates; others are skipped.
                 Page::Free | Page::Taken => continue,
                 // touch_buffer() does nothing on i386: a buffer's page has no second chance.
                 Page::Buffers(slot) => {
@@ -186,7 +187,8 @@ mod tests {
         assert_eq!((memory(1_000).limits[0], memory(1 << 20).limits[0]), (10, 256));
     }
 
-    /// __get_free_pages at freepages.min: 32 pages a time until freepages.high; a page that was used has its second chance.
+    /// __get_free_pages at freepages.min: 32 pages a time until freepages.high; a page that was used has its second
+    /// chance.
     #[test]
     fn who_finds_no_more_than_min_free_pages_frees_up_to_high() {
         let (mut memory, mut buffers) = (memory(8_192), Buffers::default());

@@ -1,9 +1,9 @@
 //! Linux 2.2: a buffer cache beside the page cache, one clock over both, one disk.
 //!
-//! Uses the clock, the CPUs, the actors and the recorder of the newer machine, and nothing of its memory. The path of
-//! one buffer: `ops` asks `io::bread` or `io::getblk`; `Buffers::getblk` takes one from the free list or `io::grow` makes
+//! Uses the clock, the CPUs, the actors and the recorder of the newer machine, but not its memory. The path of one
+//! buffer: `ops` asks `io::bread` or `io::getblk`; `Buffers::getblk` takes one from the free list or `io::grow` makes
 //! four of a new page; `bdflush` writes it through `disk`; `Memory::shrink_mmap` takes its page, or `Buffers::bforget`
-//! decides what becomes of it when its block is freed.
+//! decides where the buffer goes when its block is freed.
 
 mod bdflush;
 mod buffers;
@@ -20,13 +20,13 @@ mod tests;
 
 use std::rc::Rc;
 
-use super::Machine;
-use super::clock::{TaskId, WaitQueue};
-use super::disk::DiskModel;
-use super::inode::KeyMap;
-use super::invariant::Broken;
-use super::kernel::{Bforget, BufferCache};
-use super::task::Task;
+use crate::Machine;
+use crate::block::disk::DiskModel;
+use crate::fs::inode::KeyMap;
+use crate::kernel::{Bforget, BufferCache};
+use crate::run::invariant::Broken;
+use crate::sched::clock::{TaskId, WaitQueue};
+use crate::sched::task::Task;
 use buffers::Buffers;
 use disk::Disk;
 use ext2::Ext2;
@@ -35,8 +35,8 @@ use memory::Memory;
 pub use ops::perform;
 
 pub struct Old {
-    pub(super) memory: Memory,
-    pub(super) buffers: Buffers,
+    pub(crate) memory: Memory,
+    pub(crate) buffers: Buffers,
     fs: Ext2,
     disk: Disk,
     bforget: Bforget,

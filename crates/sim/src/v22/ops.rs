@@ -9,9 +9,10 @@ use super::ext2::{BLOCK_BYTES, DIRECT, PER_INDIRECT};
 use super::grant::{free_blocks, free_inode, new_block, new_inode};
 use super::io::{bread, cell, change, forget, page, read_blocks, touch};
 use crate::Machine;
-use crate::actor::Who;
-use crate::site::Site;
-use crate::task::Task;
+use crate::kernel::PAGE_BYTES;
+use crate::run::actor::Who;
+use crate::sched::site::Site;
+use crate::sched::task::Task;
 use flatwater_workload::{DirId, FileId, Op};
 
 pub fn with<T>(m: &Machine, act: impl FnOnce(&mut Old) -> T) -> T {
@@ -79,7 +80,7 @@ pub async fn write_inode(m: &Machine, task: &mut Task, id: u32) {
     change(m, task, block).await;
 }
 
-/// The directory, made if this is the first that is heard of it.
+/// The directory, which the first access creates.
 async fn directory(m: &Machine, task: &mut Task, who: &Who, dir: DirId) -> u32 {
     let key = (who.workload, dir.0);
     if let Some(id) = with(m, |old| old.fs.dirs.get(&key).copied()) {
@@ -165,7 +166,7 @@ async fn read(m: &Machine, task: &mut Task, id: u32, offset: u64, bytes: u64) ->
     let moved = end.saturating_sub(offset);
     task.work(Site::Work, m.costs.read_base_ns + moved * m.costs.copy_byte_ps / 1000);
     let (mut missing, mut pages) = (Vec::new(), Vec::new());
-    for index in offset / 4096..end.div_ceil(4096) {
+    for index in offset / PAGE_BYTES..end.div_ceil(PAGE_BYTES) {
         if with(m, |old| old.memory.lookup(id, index as u32)) {
             continue;
         }
@@ -201,7 +202,7 @@ async fn read(m: &Machine, task: &mut Task, id: u32, offset: u64, bytes: u64) ->
 
 /// ext2_truncate(): the indirect block is read, every block beyond the end freed and its buffer forgotten.
 async fn truncate(m: &Machine, task: &mut Task, id: u32, bytes: u64) {
-    let (keep, pages) = (bytes.div_ceil(BLOCK_BYTES.get()) as usize, bytes.div_ceil(4096) as u32);
+    let (keep, pages) = (bytes.div_ceil(BLOCK_BYTES.get()) as usize, bytes.div_ceil(PAGE_BYTES) as u32);
     let had = with(m, |old| old.fs.inodes[id as usize].blocks.len());
     if had <= keep {
         return;

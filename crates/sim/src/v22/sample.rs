@@ -1,14 +1,15 @@
 //! Samples the 2.2 machine into the tables that vmstat is printed from, under today's names.
 
 use super::Old;
-use crate::sample::value;
+use crate::kernel::PAGE_BYTES;
+use crate::run::sample::value;
 use flatwater_recording::schema::{disks, meminfo, vmstat};
 use flatwater_recording::{Entity, Series};
 
 pub fn meminfo(table: &mut Series, old: &Old, now: u64) {
-    let bytes = |column, pages: u64| value(column, pages * 4096);
+    let bytes = |column, pages: u64| value(column, pages * PAGE_BYTES);
     let values = [
-        bytes(meminfo::MEM_TOTAL_BYTES, old.frames() - old.memory.rules.kernel_bytes.get() / 4096),
+        bytes(meminfo::MEM_TOTAL_BYTES, old.frames() - old.memory.rules.kernel_bytes.get() / PAGE_BYTES),
         bytes(meminfo::MEM_FREE_BYTES, old.memory.free_pages()),
         bytes(meminfo::BUFFERS_BYTES, old.buffers.pages),
         bytes(meminfo::CACHED_BYTES, old.memory.cached_pages()),

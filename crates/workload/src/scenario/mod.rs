@@ -1,7 +1,6 @@
 //! Scenarios: machine, settings, workloads and timeline. The same file runs on the host, in a vm and in the simulator.
 
 pub mod builtin;
-mod kernel_block;
 mod machine;
 mod parse;
 mod place;
@@ -9,13 +8,14 @@ mod set;
 #[cfg(test)]
 mod wrong_files;
 
-pub use kernel_block::{BlockExtent, BlockKind, KernelBlock, KernelBlockError};
 pub use parse::ScenarioError;
 pub use set::SetError;
 
+use std::collections::BTreeMap;
+
 use crate::{Actor, Params, Role, Workload, WorkloadEntry};
+use flatwater_recording::Setup;
 use flatwater_recording::units::Nanos;
-use flatwater_recording::{Setup, Speed};
 
 #[derive(Clone, Debug)]
 pub struct Scenario {
@@ -35,6 +35,9 @@ pub struct Scenario {
     pub kernel: Option<String>,
     /// Settings from the start of the run.
     pub setup: Setup,
+    /// Inputs of the simulator that are not settings of a machine (`model.*`). The simulator checks them; a host and a
+    /// vm ignore them.
+    pub model: BTreeMap<String, String>,
     pub workloads: Vec<WorkloadSpec>,
     /// Ordered by time.
     pub timeline: Vec<Change>,
@@ -151,12 +154,6 @@ pub struct MachineSpec {
     pub reserved_bytes: Vec<u64>,
     /// Memory of each node used by initramfs, slabs and processes from the start, bytes (sim only).
     pub resident_bytes: Vec<u64>,
-    /// Partly free page blocks of each node that the kernel's allocations have claimed when the run begins (sim only,
-    /// 5.0 and later).
-    pub kernel_blocks: Vec<Vec<KernelBlock>>,
-    /// File pages of each node that processes have mapped from an initramfs, where pages are on no LRU list, bytes
-    /// (sim only).
-    pub mapped_unlisted_bytes: Vec<u64>,
     /// Pages of the block device's page cache on each node when the run begins (Buffers in /proc/meminfo), including
     /// the first inode blocks of the directory, bytes (sim only, 5.0 and later).
     pub buffers_bytes: Vec<u64>,
@@ -170,14 +167,10 @@ pub struct MachineSpec {
     pub cgroup_grows: Vec<Growth>,
     /// CPU time of processes other than the workloads, in percent of one CPU (sim only).
     pub own_cpu_percent: u32,
-    /// Length of a turn, if an emulator runs the CPUs in turn (sim only).
-    pub cpu_turn: Option<Nanos>,
     /// Size of the swap area, which is on the scenario's disk (sim only).
     pub swap_bytes: u64,
     /// CPU speed relative to the profile's reference, percent; absent is 100 (sim only).
     pub cpu_speed_percent: Option<u32>,
-    /// Measured speeds of the CPUs, which replace the profile's times (sim only).
-    pub speed: Option<Speed>,
 }
 
 /// Name of the machine's disk in recordings of the model.

@@ -1,10 +1,13 @@
 //! Parses scenario files: TOML -> `Scenario`, with errors that name file, line and key.
 
+use std::collections::BTreeMap;
+
 use serde::Deserialize;
 use toml::Spanned;
 
 use super::machine::{MachineText, read_machine};
 use super::place::Place;
+use super::set::MODEL;
 use super::{Change, FIRST_DEVICE, MachineSpec, NamedFix, Scenario, WorkloadSpec, builtin};
 use crate::{ParamError, Params, Role, WORKLOADS, WorkloadEntry};
 use flatwater_recording::knob::nearest;
@@ -101,6 +104,9 @@ impl Scenario {
             return Err(place.bad(0, "a scenario needs at least one [[workload]]"));
         }
         let machine = read_machine(&place, &file.machine)?;
+        let (model, knobs): (BTreeMap<_, _>, BTreeMap<_, _>) =
+            flat(&file.setup).into_iter().partition(|(key, _)| key.starts_with(MODEL));
+        let setup = setup_of(&place, place.of_table("[setup"), knobs)?;
         Ok(Scenario {
             name: file.name,
             sentence: file.sentence,
@@ -115,7 +121,8 @@ impl Scenario {
             block: file.block.as_ref().map(|text| spanned_time(&place, Some(text), Nanos(0))).transpose()?,
             settle: file.settle.as_ref().map(|text| spanned_time(&place, Some(text), Nanos(0))).transpose()?,
             fallback: file.fallback,
-            setup: read_setup(&place, place.of_table("[setup"), &file.setup)?,
+            setup,
+            model,
             timeline: read_timeline(&place, duration, &file.timeline)?,
             expect: file.expect.map(|expect| expect.text).unwrap_or_default(),
             fixes: read_fixes(&place, &file.fix)?,
@@ -197,8 +204,16 @@ fn plain(value: &toml::Value) -> String {
 }
 
 pub fn read_setup(place: &Place<'_>, from: usize, table: &Table) -> Result<Setup, ScenarioError> {
+    setup_of(place, from, flat(table))
+}
+
+fn setup_of(
+    place: &Place<'_>,
+    from: usize,
+    pairs: impl IntoIterator<Item = (String, String)>,
+) -> Result<Setup, ScenarioError> {
     let mut setup = Setup::default();
-    for (key, value) in flat(table) {
+    for (key, value) in pairs {
         setup.set(&key, &value).map_err(|error| place.bad(place.of_key(from, &key), error))?;
     }
     Ok(setup)

@@ -1,19 +1,18 @@
 //! `--set KEY=VALUE`: a knob of the machine, a parameter of a workload, or a time of the scenario.
 
-use super::kernel_block::{self, KernelBlockError};
 use super::machine::is_of_device;
 use super::{Growth, Scenario, WorkloadSpec};
 use crate::params::SCALE;
 use crate::{ParamError, Params};
 use flatwater_recording::knob::{self, nearest};
-use flatwater_recording::units::{Bytes, Nanos, UnitError};
-use flatwater_recording::{KNOBS, KnobError, SpeedError};
+use flatwater_recording::units::{Bytes, UnitError};
+use flatwater_recording::{KNOBS, KnobError};
 
 #[derive(Debug, thiserror::Error)]
 pub enum SetError {
     #[error("'{0}' is not of the form KEY=VALUE")]
     NoValue(String),
-    #[error("there is no setting '{key}'{}; use a knob (`flatwater scenarios --knobs`), LABEL.PARAMETER of a workload ({}), duration, threshold, seed, machine.reserved, machine.resident, machine.kernel_blocks, machine.mapped_unlisted, machine.buffers, machine.zone_min, machine.grows, machine.cgroup_grows, machine.own_cpu_percent, machine.cpu_turn, machine.speed or machine.cpu_speed_percent", .meant.as_ref().map(|m| format!(" (did you mean '{m}'?)")).unwrap_or_default(), .labels.join(", "))]
+    #[error("there is no setting '{key}'{}; use a knob (`flatwater scenarios --knobs`), LABEL.PARAMETER of a workload ({}), duration, threshold, seed, machine.reserved, machine.resident, machine.buffers, machine.zone_min, machine.grows, machine.cgroup_grows, machine.own_cpu_percent, machine.cpu_speed_percent or model.* (docs/simulator.md)", .meant.as_ref().map(|m| format!(" (did you mean '{m}'?)")).unwrap_or_default(), .labels.join(", "))]
     Unknown { key: String, meant: Option<String>, labels: Vec<String> },
     #[error(transparent)]
     Knob(#[from] KnobError),
@@ -25,26 +24,15 @@ pub enum SetError {
     Seed { given: String },
     #[error("'{given}' is not a percentage: use a whole number over 0")]
     Percent { given: String },
-    #[error("machine.kernel_blocks: {0}")]
-    KernelBlocks(#[from] KernelBlockError),
     #[error(
         "machine.grows or machine.cgroup_grows: '{given}' is not of the form TIME:SIZE,SIZE... with a size for each node, in order of time, separated by ';' (0s:1MiB,0;2s:4MiB,1MiB)"
     )]
     Growth { given: String },
     #[error(
-        "machine.cpu_turn: '{given}' is not a turn of an emulated CPU: use 1us or more, or 0 if each CPU has its own thread"
-    )]
-    Turn { given: String },
-    #[error("machine.speed: {why}")]
-    Speed { why: SpeedError },
-    #[error(
         "scenario '{scenario}' has no workload with a scale: shorten the scenario with -t, or set its parameters one by one"
     )]
     NoScale { scenario: String },
 }
-
-/// With shorter turns, a run would only switch CPUs.
-const TURN_NS_MIN: u64 = 1_000;
 
 /// Parses `48MiB,24MiB`: one size per node.
 fn sizes(list: &str) -> Result<Vec<u64>, UnitError> {
@@ -61,6 +49,9 @@ fn growths(list: &str) -> Result<Vec<Growth>, SetError> {
     if all.is_sorted_by_key(|growth| growth.at) { Ok(all) } else { Err(SetError::Growth { given: list.to_owned() }) }
 }
 
+/// Prefix of the simulator's own inputs.
+pub(super) const MODEL: &str = "model.";
+
 impl Scenario {
     /// Applies one `KEY=VALUE`. An assignment that is refused does not change the scenario.
     pub fn set(&mut self, assignment: &str) -> Result<(), SetError> {
@@ -71,21 +62,12 @@ impl Scenario {
             "threshold" => self.threshold = value.parse()?,
             "machine.reserved" => self.machine.reserved_bytes = sizes(value)?,
             "machine.resident" => self.machine.resident_bytes = sizes(value)?,
-            "machine.kernel_blocks" => self.machine.kernel_blocks = kernel_block::of_nodes(value)?,
-            "machine.mapped_unlisted" => self.machine.mapped_unlisted_bytes = sizes(value)?,
             "machine.buffers" => self.machine.buffers_bytes = sizes(value)?,
             "machine.zone_min" => {
                 self.machine.zone_min_bytes = value.split(';').map(sizes).collect::<Result<_, _>>()?;
             }
             "machine.grows" => self.machine.grows = growths(value)?,
             "machine.cgroup_grows" => self.machine.cgroup_grows = growths(value)?,
-            "machine.cpu_turn" => {
-                let turn = value.parse::<Nanos>()?;
-                if (1..TURN_NS_MIN).contains(&turn.0) {
-                    return Err(SetError::Turn { given: value.to_owned() });
-                }
-                self.machine.cpu_turn = Some(turn).filter(|turn| turn.0 > 0);
-            }
             "machine.own_cpu_percent" => {
                 self.machine.own_cpu_percent =
                     value.parse().map_err(|_| SetError::Percent { given: value.to_owned() })?;
@@ -95,12 +77,12 @@ impl Scenario {
                 let percent = percent.ok_or_else(|| SetError::Percent { given: value.to_owned() })?;
                 self.machine.cpu_speed_percent = Some(percent);
             }
-            "machine.speed" => {
-                self.machine.speed = Some(value.parse().map_err(|why| SetError::Speed { why })?);
-            }
             // The model checks whether it has this kernel.
             "kernel" => self.kernel = Some(value.to_owned()),
             "seed" => self.seed = value.parse().map_err(|_| SetError::Seed { given: value.to_owned() })?,
+            _ if key.starts_with(MODEL) => {
+                self.model.insert(key.to_owned(), value.to_owned());
+            }
             _ if KNOBS.iter().any(|knob| knob.key == key) => self.setup.set(key, value)?,
             _ => return self.set_param(key, value),
         }
@@ -197,12 +179,8 @@ mod tests {
             scenario.machine.cgroup_grows.iter().map(|step| step.bytes()).collect::<Vec<_>>(),
             [1 << 20, 3 << 20]
         );
-        scenario.set("machine.cpu_turn=125us").expect("a turn");
-        let said = scenario.set("machine.cpu_turn=1ns").expect_err("too short a turn").to_string();
-        assert!(said.contains("1us or more"), "{said}");
-        assert_eq!(scenario.machine.cpu_turn.map(|turn| turn.0), Some(125_000));
-        scenario.set("machine.cpu_turn=0s").expect("none");
-        assert_eq!(scenario.machine.cpu_turn, None);
+        scenario.set("model.cache_percent=70").expect("the simulator checks it");
+        assert_eq!(scenario.model.get("model.cache_percent").map(String::as_str), Some("70"));
         for (assignment, hint) in [("vm.swapiness=1", "vm.swappiness"), ("jurnal.bytes=1", "journal.bytes")] {
             let refusal = scenario.set(assignment).expect_err(assignment).to_string();
             assert!(refusal.contains(hint), "{refusal}");
