@@ -133,7 +133,8 @@ mod tests {
         disk.multi_queue = true;
         disk.set_scheduler("mq-deadline");
         disk.set_requests(None);
-        let mut taken = |write| (0..200).take_while(|_| disk.try_take(!write, &mut Batcher::default(), 0)).count();
+        let mut taken =
+            |write: bool| (0..200).take_while(|_| disk.try_take(!write, &mut Batcher::default(), 0)).count();
         assert_eq!((taken(true), taken(false)), (64, 0));
         assert!(!disk.congested());
     }

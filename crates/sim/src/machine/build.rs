@@ -464,11 +464,11 @@ mod tests {
         let mut zones = [zone(0, 3_840, 35), zone(0, 26_269, 224), zone(1, 27_742, 172)];
         note_managed_at_boot(&mut zones, 4096);
         assert_eq!(zones.each_ref().map(|zone| zone.managed_at_boot), [3_771, 24_135, 18_532]);
-        zones[1].size_blocks(1, 0);
-        assert_eq!(zones[1].blocks.batch, 3);
+        zones[1].size_pcp(1);
+        assert_eq!(zones[1].pcp.batch, 3);
         zones[1].min_at_boot = None;
-        zones[1].size_blocks(1, 0);
-        assert_eq!(zones[1].blocks.batch, 7, "computed anew, when a watermark is set");
+        zones[1].size_pcp(1);
+        assert_eq!(zones[1].pcp.batch, 7, "computed anew, when a watermark is set");
     }
 
     /// Two nodes of which the second has read 26 blocks before the run: they are page cache there, on the active list

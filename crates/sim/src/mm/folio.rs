@@ -165,7 +165,6 @@ mod tests {
     use crate::fs::inode::InodeId;
     use crate::kernel;
     use crate::machine::build;
-    use crate::mm::alloc::Want;
     use crate::mm::chunk::{ACTIVE, INACTIVE};
     use crate::mm::memory::Mm;
     use crate::mm::reclaim::{Pass, Scanned};
@@ -183,11 +182,11 @@ mod tests {
     /// A file of one folio of 256 pages, completely mapped.
     fn folio() -> (Mm, InodeId) {
         let mut mm = build::memory(&kernel::find("linux-6.18").expect("a profile"), &[256 << 20], 1);
-        mm.zones[0].size_blocks(1, 0);
+        mm.zones[0].size_pcp(1);
         let inode = mm.inodes.add((1, 1), Object::default(), false);
         mm.inodes.get_mut(inode).size = 1 << 20;
         for page in 0..256 {
-            mm.take_frame(0, 0, Want::USER);
+            mm.take_frames(0, 0, 0);
             let id = mm.insert(inode, page, 0);
             let chunk = mm.chunks.get_mut(id);
             (chunk.order, chunk.mapped) = (8, chunk.present);

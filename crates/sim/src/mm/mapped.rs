@@ -118,16 +118,15 @@ mod tests {
     use super::unmap_pages;
     use crate::kernel;
     use crate::machine::build;
-    use crate::mm::alloc::Want;
     use crate::mm::slab::Object;
 
     /// The list of 8 mapped pages after they are unmapped; `written` of them have buffer_heads, `used` were referenced.
     fn list_of(kernel: &str, written: u32, used: u32) -> (u64, u64, [u64; 2]) {
         let mut mm = build::memory(&kernel::find(kernel).expect("a profile"), &[256 << 20], 1);
-        mm.zones[0].size_blocks(1, 0);
+        mm.zones[0].size_pcp(1);
         let inode = mm.inodes.add((1, 1), Object::default(), false);
         let pages = (0..8).map(|page| {
-            mm.take_frame(0, 0, Want::USER);
+            mm.take_frames(0, 0, 0);
             mm.insert(inode, page, 0)
         });
         let id = pages.last().expect("eight");

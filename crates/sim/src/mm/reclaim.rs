@@ -456,10 +456,6 @@ mod tests {
         let mut zone = Zone::new(1, ZoneKind::Normal, 65_536, 65_000);
         (zone.file, zone.mapped) = (50_755, 50_400);
         assert_eq!(cache_reclaimable(&[&zone], false, true), 355);
-        // max(0, NR_INACTIVE_FILE + NR_ACTIVE_FILE - NR_FILE_MAPPED): node_reclaim finds nothing, and the page comes
-        // from node 0.
-        zone.mapped_unlisted = 1_456;
-        assert_eq!(cache_reclaimable(&[&zone], false, true), 0);
         assert_eq!(cache_reclaimable(&[&zone], true, true), 50_755);
         // Without RECLAIM_WRITE dirty pages do not count.
         zone.dirty = 1_000;

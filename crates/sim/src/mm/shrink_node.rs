@@ -242,7 +242,6 @@ pub async fn node_reclaim(m: &Machine, task: &mut Task, node: usize, unmap: bool
 mod tests {
     use crate::kernel;
     use crate::machine::build;
-    use crate::mm::alloc::Want;
     use crate::mm::chunk::INACTIVE;
     use crate::mm::memory::Mm;
     use crate::mm::reclaim::Scanned;
@@ -276,11 +275,11 @@ mod tests {
     #[test]
     fn a_scan_takes_no_more_of_a_chunk_than_it_was_asked_for() {
         let mut mm = build::memory(&kernel::find("linux-6.18").expect("a profile"), &[256 << 20], 1);
-        mm.zones[0].size_blocks(1, 0);
+        mm.zones[0].size_pcp(1);
         let inode = mm.inodes.add((1, 1), Object::default(), false);
         mm.inodes.get_mut(inode).size = 1 << 17;
         for page in 0..32 {
-            mm.take_frame(0, 0, Want::USER);
+            mm.take_frames(0, 0, 0);
             mm.insert(inode, page, 0);
         }
         let id = mm.lookup(inode, 0).expect("cached").0;

@@ -177,7 +177,6 @@ mod tests {
     use crate::fs::inode::InodeId;
     use crate::kernel;
     use crate::machine::build;
-    use crate::mm::alloc::Want;
     use crate::mm::memory::Mm;
     use crate::mm::slab::CacheKind;
 
@@ -195,14 +194,14 @@ mod tests {
     /// Files with dentries, each with some pages; the dentry of the first was used recently.
     fn files(kernel: &str, files: u64, pages: u64) -> (Mm, Vec<InodeId>) {
         let mut mm = build::memory(&kernel::find(kernel).expect("a profile"), &[256 << 20], 1);
-        mm.zones.iter_mut().for_each(|zone| zone.size_blocks(1, 0));
+        mm.zones.iter_mut().for_each(|zone| zone.size_pcp(1));
         let made = (0..files).map(|file| {
             let [object, dentry] =
                 [CacheKind::Inode, CacheKind::Dentry].map(|kind| build::add_object(&mut mm, kind, 1).expect("room"));
             let id = mm.inodes.add((1, file), object, false);
             (mm.inodes.get_mut(id).dentry, mm.inodes.get_mut(id).referenced) = (dentry, file == 0);
             for page in 0..pages {
-                mm.take_frame(1, 0, Want::USER);
+                mm.take_frames(1, 0, 0);
                 mm.insert(id, page, 1);
             }
             mm.inodes.put(id, Place::Dentry);

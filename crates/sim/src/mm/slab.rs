@@ -379,12 +379,12 @@ mod tests {
         let slabs: Vec<u32> = taken.iter().map(|object| object.slab).collect();
         assert_eq!((slabs[0], slabs[1]), (slabs[0], slabs[0]), "one is filled after the other");
         // One object of each of four slabs: all are partial, and none is given back.
-        assert_eq!([0, 2, 4, 6].map(|at| cache.give_one(taken[at]).0), [0; 4]);
+        assert_eq!([0, 2, 4, 6].map(|at| cache.give_one(taken[at])), [0; 4]);
         // The last object of one of them: with four partial slabs it stays.
-        assert_eq!(cache.give_one(taken[1]).0, 0);
+        assert_eq!(cache.give_one(taken[1]), 0);
         // A fifth becomes partial, and what empties now goes.
-        assert_eq!(cache.give_one(taken[8]).0, 0);
-        assert_eq!((cache.give_one(taken[3]).0, cache.slabs()), (1, 5));
+        assert_eq!(cache.give_one(taken[8]), 0);
+        assert_eq!((cache.give_one(taken[3]), cache.slabs()), (1, 5));
     }
 
     /// 4 * (fls(cpus) + 1) objects: 12 of 1192 B are 14 304, which is four pages, of which 13 leave 888 of 16 384 / 16
@@ -411,9 +411,9 @@ mod tests {
         let of = |slab: u32| taken.iter().filter(move |object| object.slab == slab);
         // One object of each slab, so that all are partial.
         let slabs: std::collections::BTreeSet<u32> = taken.iter().map(|object| object.slab).collect();
-        slabs.iter().for_each(|&slab| _ = of(slab).take(1).map(|object| cache.give_one(*object).0).sum::<u64>());
+        slabs.iter().for_each(|&slab| _ = of(slab).take(1).map(|object| cache.give_one(*object)).sum::<u64>());
         let whole: Vec<u64> =
-            slabs.iter().map(|&slab| of(slab).skip(1).map(|object| cache.give_one(*object).0).sum()).collect();
+            slabs.iter().map(|&slab| of(slab).skip(1).map(|object| cache.give_one(*object)).sum()).collect();
         assert_eq!(whole, [4, 4, 4, 0, 0, 0, 0], "each goes while five are partial");
         assert_eq!((cache.slabs(), cache.lists[0].pages), (4, 13));
         assert_eq!(cache.objects(), cache.lists[0].free);

@@ -134,7 +134,6 @@ mod tests {
     use crate::fs::inode::InodeId;
     use crate::kernel;
     use crate::machine::build;
-    use crate::mm::alloc::Want;
     use crate::mm::chunk::ACTIVE;
     use crate::mm::memory::Mm;
     use crate::mm::slab::Object;
@@ -149,7 +148,7 @@ mod tests {
     fn evicted_page(mm: &mut Mm) -> InodeId {
         let inode = mm.inodes.add((1, 1), Object::default(), false);
         mm.inodes.get_mut(inode).size = 1 << 30;
-        mm.take_frame(0, 0, Want::USER);
+        mm.take_frames(0, 0, 0);
         let id = mm.insert(inode, 0, 0);
         mm.evict(id, 1, 0);
         inode
@@ -159,7 +158,7 @@ mod tests {
     fn active_pages(mm: &mut Mm, pages: u64) {
         let inode = mm.inodes.add((7, 7), Object::default(), false);
         for page in 0..pages {
-            mm.take_frame(0, 0, Want::USER);
+            mm.take_frames(0, 0, 0);
             let id = mm.insert(inode, page, 0);
             mm.chunks.move_to_head(id, ACTIVE);
         }
@@ -175,7 +174,7 @@ mod tests {
             let inode = evicted_page(&mut mm);
             // Its own eviction counts as one.
             mm.chunks.lruvecs[lruvec].nonresident_age += others;
-            mm.take_frame(0, 0, Want::USER);
+            mm.take_frames(0, 0, 0);
             let id = mm.insert(inode, 0, 0);
             assert_eq!(usize::from(mm.chunks.get(id).list) == ACTIVE, activated, "{others} others were evicted since");
             assert_eq!((mm.events.workingset_refault, mm.events.workingset_activate), (1, u64::from(activated)));
@@ -204,10 +203,10 @@ mod tests {
         active_pages(&mut mm, 64);
         let inode = mm.inodes.add((1, 1), Object::default(), false);
         mm.inodes.get_mut(inode).size = PAGE;
-        mm.take_frame(0, 0, Want::USER);
+        mm.take_frames(0, 0, 0);
         let id = mm.insert(inode, 0, 0);
         mm.evict(id, 1, 0);
-        mm.take_frame(0, 0, Want::USER);
+        mm.take_frames(0, 0, 0);
         let id = mm.insert(inode, 0, 0);
         assert_ne!(usize::from(mm.chunks.get(id).list), ACTIVE);
         assert_eq!(mm.events.workingset_refault, 0);

@@ -97,7 +97,6 @@ mod tests {
     use super::Trees;
     use crate::kernel::find;
     use crate::machine::build;
-    use crate::mm::alloc::Want;
     use crate::mm::slab::{CacheKind, Object};
 
     /// XA_CHUNK_SIZE: pages 64 to 127 share a node, which another file does not use.
@@ -119,7 +118,7 @@ mod tests {
             let node = build::add_object(&mut mm, CacheKind::RadixNode, 1).expect("memory");
             mm.trees.put(inode, 1, node);
             for page in 0..6 {
-                mm.take_frame(1, 0, Want::USER);
+                mm.take_frames(1, 0, 0);
                 mm.insert(inode, page, 1);
             }
             inode
