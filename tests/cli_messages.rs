@@ -76,7 +76,8 @@ fn parsed_options(command: &clap::Command, before: &[&str], found: &mut Vec<(Vec
             let id = option.get_id().as_str().to_uppercase();
             let (given, name) = match option.get_long() {
                 Some(long) => (format!("--{long}=="), format!("--{long}")),
-                None => ("=".to_owned(), format!("<{id}>")),
+                None if option.is_required_set() => ("=".to_owned(), format!("<{id}>")),
+                None => ("=".to_owned(), format!("[{id}]")),
             };
             found.push((words.iter().map(|&word| word.to_owned()).chain([given]).collect(), name));
         }

@@ -57,6 +57,10 @@ fn the_command_lists_constants_with_their_sources_and_runs_nothing() {
 /// Numbers that are units or part of the model's representation, not properties of a kernel or machine.
 const REPRESENTATION: &[&str] = &[
     "NONE",
+    // Owners of inodes that no file of a workload has.
+    "MACHINE",
+    "NO_FILE",
+    "PAGE_BYTES",
     "WINDOW_PAGES",
     "INACTIVE",
     "ACTIVE",

@@ -231,7 +231,9 @@ fn every_file_is_listed_by_a_module() {
             let name = if stem == "mod" { folder_name.unwrap_or_default() } else { stem };
             let line = format!("mod {name};");
             let by_path = format!("#[path = \"{stem}.rs\"]");
-            let lists = |l: &str| l.trim().ends_with(&line) || l.trim() == by_path;
+            // A row of a registry whose macro declares the module: `steal => Steal,`.
+            let by_row = format!("{name} => ");
+            let lists = |l: &str| l.trim().ends_with(&line) || l.trim() == by_path || l.trim().starts_with(&by_row);
             if !is_root && !texts.iter().any(|text| text.lines().any(lists)) {
                 breaches.push(shown(path));
             }

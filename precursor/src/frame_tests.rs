@@ -1,3 +1,5 @@
+//! The layout of frames and file headers, and what damaged ones are taken for.
+
 use super::{FILE_HEADER_LEN, FileHeader, Format, HEADER, NoHeader, data, framed_len, records, reserved, sound_len};
 
 fn framed(payload: &[u8], number: u64, time: u64) -> Vec<u8> {

@@ -83,7 +83,7 @@ pub const FLOORS: &[(&str, u32, u32)] = &[
     ("printable", 17, 0),
     ("decimal-comma", 1, 0),
     ("thousands", 2, 0),
-    ("wrap-72", 18, 1),
+    ("wrap-72", 19, 2),
     ("wrap-76", 15, 1),
     ("wrap-78", 14, 3),
     ("terminal-80", 16, 0),

@@ -78,63 +78,43 @@ fn of_events(recording: &Recording, import: &ImportSummary, finding: &Finding) -
     found
 }
 
-/// The formats whose tables contain the figures of this cause; `None` if any table may.
-fn formats(cause: CauseId) -> Option<&'static [&'static str]> {
+/// Formats of tables, by what their figures are of.
+const OF_DEVICES: &str = "iostat sar sadf-json atop collectl dstat vmstat vmstat-modes bcc-table pidstat iotop \
+    blkparse btt bpf-histogram pmrep top nmon pressure fio-text fio-json application-log";
+const OF_SWAP: &str = "vmstat sar free top atop bcc-table meminfo proc-vmstat pmrep";
+const OF_CGROUPS: &str = "cgroup cgroup-files pressure docker-stats container-state";
+const OF_SLABS: &str = "slabtop slabinfo meminfo zoneinfo cpu-profile";
+const OF_RECLAIM: &str = "sar vmstat proc-vmstat zoneinfo pressure trace-events drsnoop cpu-profile";
+const OF_FRAGMENTATION: &str = "buddyinfo proc-vmstat settings bcc-table cpu-profile";
+const OF_CPUS: &str = "vmstat sar top perf-sched pressure bpf-histogram atop dstat collectl iostat";
+const OF_NODES: &str = "numactl numastat meminfo zoneinfo settings";
+const OF_WRITEBACK: &str = "meminfo vmstat sar postgresql informix writer-log application-log \
+    slower perf-lock syscall-trace fio-text pressure";
+const OF_KILLS: &str = "container-state kernel-log bcc-table cgroup";
+
+/// The formats whose tables contain the figures of this cause, separated by spaces; `None` if any table may.
+fn formats(cause: CauseId) -> Option<&'static str> {
     use CauseId as Id;
-    let formats: &[&str] = match cause {
+    let formats = match cause {
         Id::DeviceQueueStarved
         | Id::DeviceSlow
         | Id::DeviceWait
         | Id::IoThrottle
         | Id::RequestQueue
-        | Id::SynchronousRead => &[
-            "iostat",
-            "sar",
-            "sadf-json",
-            "atop",
-            "collectl",
-            "dstat",
-            "vmstat",
-            "vmstat-modes",
-            "bcc-table",
-            "pidstat",
-            "iotop",
-            "blkparse",
-            "btt",
-            "bpf-histogram",
-            "pmrep",
-            "top",
-            "nmon",
-            "pressure",
-            "fio-text",
-            "fio-json",
-            "application-log",
-        ],
-        Id::SwapIn | Id::SwapStorm => {
-            &["vmstat", "sar", "free", "top", "atop", "bcc-table", "meminfo", "proc-vmstat", "pmrep"]
-        }
-        Id::MemcgOverHigh | Id::MemcgReclaim | Id::CgroupLimitCache | Id::CpuQuota => {
-            &["cgroup", "cgroup-files", "pressure", "docker-stats", "container-state"]
-        }
-        Id::InodeCachePressure | Id::OrphanedBuffers | Id::Shrinker | Id::SlabLeak | Id::SlabRefill => {
-            &["slabtop", "slabinfo", "meminfo", "zoneinfo", "cpu-profile"]
-        }
+        | Id::SynchronousRead => OF_DEVICES,
+        Id::SwapIn | Id::SwapStorm => OF_SWAP,
+        Id::MemcgOverHigh | Id::MemcgReclaim | Id::CgroupLimitCache | Id::CpuQuota => OF_CGROUPS,
+        Id::InodeCachePressure | Id::OrphanedBuffers | Id::Shrinker | Id::SlabLeak | Id::SlabRefill => OF_SLABS,
         Id::DirectReclaim
         | Id::KswapdLate
         | Id::NodeReclaim
         | Id::ReclaimThrottle
         | Id::WatermarkTooLow
         | Id::ZoneReclaimDefault
-        | Id::ZoneReclaimThrash => {
-            &["sar", "vmstat", "proc-vmstat", "zoneinfo", "pressure", "trace-events", "drsnoop", "cpu-profile"]
-        }
-        Id::Compaction | Id::Fragmentation | Id::ThpStall => {
-            &["buddyinfo", "proc-vmstat", "settings", "bcc-table", "cpu-profile"]
-        }
-        Id::CpuContention | Id::HypervisorNoise | Id::MonitorInterference | Id::RunQueue | Id::Steal => {
-            &["vmstat", "sar", "top", "perf-sched", "pressure", "bpf-histogram", "atop", "dstat", "collectl", "iostat"]
-        }
-        Id::LowmemExhausted | Id::RemoteSpill => &["numactl", "numastat", "meminfo", "zoneinfo", "settings"],
+        | Id::ZoneReclaimThrash => OF_RECLAIM,
+        Id::Compaction | Id::Fragmentation | Id::ThpStall => OF_FRAGMENTATION,
+        Id::CpuContention | Id::HypervisorNoise | Id::MonitorInterference | Id::RunQueue | Id::Steal => OF_CPUS,
+        Id::LowmemExhausted | Id::RemoteSpill => OF_NODES,
         Id::BlockAllocation
         | Id::CheckpointCriticalSection
         | Id::DirtyBurst
@@ -144,21 +124,8 @@ fn formats(cause: CauseId) -> Option<&'static [&'static str]> {
         | Id::JournalFull
         | Id::Lock
         | Id::PageWriteback
-        | Id::UnfairThrottling => &[
-            "meminfo",
-            "vmstat",
-            "sar",
-            "postgresql",
-            "informix",
-            "writer-log",
-            "application-log",
-            "slower",
-            "perf-lock",
-            "syscall-trace",
-            "fio-text",
-            "pressure",
-        ],
-        Id::OutOfMemory => &["container-state", "kernel-log", "bcc-table", "cgroup"],
+        | Id::UnfairThrottling => OF_WRITEBACK,
+        Id::OutOfMemory => OF_KILLS,
         Id::CacheDropped
         | Id::CompletionWait
         | Id::CompletionWork
@@ -183,7 +150,7 @@ fn of_tables(recording: &Recording, import: &ImportSummary, finding: &Finding) -
     let known = formats(finding.cause);
     let counted = matches!(finding.cause_basis, CauseBasis::Counters) || recording.calls.is_empty();
     let own = import.sections.iter().filter(|section| match known {
-        Some(formats) if counted => formats.contains(&section.format.as_str()),
+        Some(formats) if counted => formats.split(' ').any(|format| format == section.format),
         // Calls that a tool timed itself are in the tables that it printed.
         _ => !matches!(section.format.as_str(), "settings" | "kernel-log" | "task-stack" | "ps"),
     });

@@ -104,7 +104,7 @@ pub fn of_scenario(scenario: &Scenario) -> Vec<Input> {
         if key == "seed" {
             return Some(scenario.seed.to_string());
         }
-        if let Some(value) = scenario.setup.get(key) {
+        if let Some(value) = scenario.setup.get(key).or(scenario.model.get(key).map(String::as_str)) {
             return Some(value.to_owned());
         }
         let (label, parameter) = key.split_once('.')?;

@@ -29,6 +29,7 @@ use crate::mm::slab;
 use crate::mm::super_cache;
 use crate::mm::xarray;
 use crate::mm::zone;
+use crate::run;
 use crate::run::precursor_steps;
 use crate::run::prepare;
 use crate::run::process;
@@ -83,6 +84,7 @@ pub fn of_profile(profile: &Profile) -> Vec<Entry> {
         placement::CONSTANTS,
         prepare::CONSTANTS,
         process::CONSTANTS,
+        run::CONSTANTS,
         proportions::CONSTANTS,
         readahead::CONSTANTS,
         reclaim::CONSTANTS,

@@ -12,6 +12,7 @@ pub mod recorder;
 pub mod sample;
 pub mod warm;
 
+use crate::constant::constants;
 use crate::kernel::Feature;
 use crate::kernel::PAGE_BYTES;
 use std::cell::{Cell, RefCell};
@@ -71,8 +72,10 @@ pub enum SimError {
     Conservation { at_ns: u64, seed: u64, what: Broken },
 }
 
-/// Time slice of a thread.
-const SLICE_NS: u64 = 10_000_000;
+constants! {
+    /// Time slice of a thread.
+    const SLICE_NS: u64 = assumed(10_000_000, "between the slices of CFS and of the O(1) scheduler");
+}
 
 pub(crate) const NEWEST: &str = "linux-6.18";
 
@@ -207,7 +210,7 @@ fn memory_after_boot(scenario: &Scenario, profile: &Profile, shape: &build::Shap
 /// CPU i belongs to node i mod nodes, as on the machines of the case studies.
 fn cpus(shape: &build::Shape) -> Cpus {
     let nodes: Vec<usize> = (0..shape.cpus).map(|cpu| cpu % shape.node_bytes.len()).collect();
-    Cpus::new(&nodes, SLICE_NS)
+    Cpus::new(&nodes, SLICE_NS.get())
 }
 
 /// Settings of the kernel at boot on this machine, then those of the scenario.
