@@ -198,7 +198,8 @@ fn a_dump_records_the_last_seconds_without_a_trigger() {
     let _alone = alone();
     let place = Scratch::new("watch-dump");
     // Long enough that the daemon is killed before the second recording is complete, also on a busy machine.
-    let daemon = Daemon::start(place.path(), "after = \"8s\"\n---\n");
+    let other = "[[trigger]]\nstall = \"1s\"\nprogram = \"no-such-program\"\n";
+    let daemon = Daemon::start(place.path(), &format!("after = \"8s\"\n---\n{other}"));
     std::thread::sleep(Duration::from_secs(3));
     let answer = daemon.ask(&["dump"]);
     assert!(answer.status.success(), "{answer:?}");
@@ -216,7 +217,7 @@ fn a_dump_records_the_last_seconds_without_a_trigger() {
     let torn = read(&cut).expect("readable");
     assert!(!torn.header.complete);
     assert!(torn.table(Table::Vmstat).is_some_and(|table| table.len() >= 2), "the look-back was written at once");
-    let next = Daemon::start(place.path(), "---\n");
+    let next = Daemon::start(place.path(), &format!("---\n{other}"));
     assert_eq!(next.recordings().len(), 2, "the old ones are kept");
     next.stop();
 }

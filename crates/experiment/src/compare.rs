@@ -14,8 +14,9 @@ use super::judge::{Judge, Latencies, Stalls, main_operation, operations, stalls}
 use super::verdict::{Ratio, Verdict};
 use super::windowed::{Mean, Windowed};
 use crate::work;
+use flatwater_recording::schema::vmstat;
 use flatwater_recording::series::Rows;
-use flatwater_recording::{Cause, ColumnKind, OpKind, Recording, Setup, Table};
+use flatwater_recording::{Cause, Column, ColumnKind, OpKind, Recording, Setup, Table};
 
 /// Confidence level of the verdict.
 pub const LEVEL: f64 = 0.95;
@@ -202,30 +203,28 @@ fn mean_row(name: &str, unit: &'static str, direction: Direction, [a, b]: &[Mean
 
 /// Counters of /proc/vmstat that count waits, failures or repeated work: fewer are better for any workload. The others
 /// rise with the work that is done.
-const FEWER_IS_BETTER: &[&str] = &[
-    "allocstall",
-    "balloon_inflate",
-    "compact_fail",
-    "compact_stall",
-    "kswapd_high_wmark_hit_quickly",
-    "kswapd_low_wmark_hit_quickly",
-    "numa_foreign",
-    "numa_miss",
-    "oom_kill",
-    "pageoutrun",
-    "pgmajfault",
-    "pgscan_direct",
-    "pgscan_direct_throttle",
-    "pgsteal_direct",
-    "pswpin",
-    "pswpout",
-    "swap_ra_miss",
-    "thp_fault_fallback",
-    "thp_split_page_failed",
-    "workingset_refault_anon",
-    "workingset_refault_file",
-    "workingset_thrashing",
-    "zone_reclaim_failed",
+const FEWER_IS_BETTER: &[Column] = &[
+    vmstat::ALLOCSTALL,
+    vmstat::BALLOON_INFLATE,
+    vmstat::COMPACT_FAIL,
+    vmstat::COMPACT_STALL,
+    vmstat::KSWAPD_HIGH_WMARK_HIT_QUICKLY,
+    vmstat::KSWAPD_LOW_WMARK_HIT_QUICKLY,
+    vmstat::NUMA_FOREIGN,
+    vmstat::NUMA_MISS,
+    vmstat::OOM_KILL,
+    vmstat::PAGEOUTRUN,
+    vmstat::PGMAJFAULT,
+    vmstat::PGSCAN_DIRECT,
+    vmstat::PGSCAN_DIRECT_THROTTLE,
+    vmstat::PGSTEAL_DIRECT,
+    vmstat::PSWPIN,
+    vmstat::PSWPOUT,
+    vmstat::THP_FAULT_FALLBACK,
+    vmstat::THP_SPLIT_PAGE_FAILED,
+    vmstat::WORKINGSET_REFAULT_ANON,
+    vmstat::WORKINGSET_REFAULT_FILE,
+    vmstat::ZONE_RECLAIM_FAILED,
 ];
 
 /// Older kernels count by zone: `allocstall_normal`, `pgscan_direct_dma32`.
@@ -233,7 +232,7 @@ const ZONES: [&str; 6] = ["_dma", "_dma32", "_normal", "_high", "_movable", "_de
 
 fn direction_of(counter: &str) -> Direction {
     let whole = ZONES.iter().find_map(|zone| counter.strip_suffix(zone)).unwrap_or(counter);
-    if FEWER_IS_BETTER.contains(&counter) || FEWER_IS_BETTER.contains(&whole) {
+    if FEWER_IS_BETTER.iter().any(|column| column.name == counter || column.name == whole) {
         Direction::Lower
     } else {
         Direction::Neither
