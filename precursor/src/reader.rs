@@ -500,11 +500,17 @@ impl Reader {
             return Ok(false);
         }
         let ahead = self.live.as_ref().is_some_and(|live| !live.many() && live.published() > base);
-        if ahead || self.names.dir().exists(&self.names.name(next)).map_err(ReadError::io("look for", &path))? {
+        let exists = || self.names.dir().exists(&self.names.name(next)).map_err(ReadError::io("look for", &path));
+        if ahead || exists()? {
             self.begin(next, base);
             return Ok(true);
         }
         let later = self.present()?.into_iter().find(|seq| *seq > next);
+        // The writer may have made both between the two looks: it makes files in order.
+        if later.is_some() && exists()? {
+            self.begin(next, base);
+            return Ok(true);
+        }
         match later {
             Some(later) => {
                 // The next call continues behind the gap.

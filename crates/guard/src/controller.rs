@@ -1,5 +1,6 @@
 //! The controller: advice for each stall with a known aggressor, and at most one episode at a time.
 
+use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
 
@@ -301,9 +302,9 @@ impl Controller {
     }
 
     fn stand_back(&mut self, group: GroupPath, why: StandBack, out: &mut Vec<Decision>) {
-        if !self.left_alone.contains_key(&group) {
-            out.push(Decision::StandBack { group: group.clone(), why });
-            self.left_alone.insert(group, why);
+        if let Entry::Vacant(place) = self.left_alone.entry(group) {
+            out.push(Decision::StandBack { group: place.key().clone(), why });
+            place.insert(why);
         }
     }
 

@@ -294,7 +294,8 @@ impl Machine {
         }
         let measures = self.measures();
         let ended = self.case.faults.victim_ends_at.is_some_and(|at| self.now_s >= at);
-        let stalls = if self.now_s >= 10 && !ended && self.now_s % 5 == 0 { vec![self.stall()] } else { Vec::new() };
+        let stalls =
+            if self.now_s >= 10 && !ended && self.now_s.is_multiple_of(5) { vec![self.stall()] } else { Vec::new() };
         Observation { now_ns: self.clock_ns, stalls, measures, lease, orders: Vec::new() }
     }
 

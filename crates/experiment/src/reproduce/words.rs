@@ -25,7 +25,6 @@ impl Classes {
         self.0.is_empty()
     }
 
-    #[must_use]
     pub fn iter(&self) -> impl Iterator<Item = (u64, u64)> + '_ {
         self.0.iter().map(|(value, count)| (*value, *count))
     }

@@ -24,8 +24,9 @@ pub const ENTRY: CauseEntry = CauseEntry {
 };
 
 fn find(facts: &Facts<'_>) -> Option<Finding> {
-    let fixes =
-        [Fix::advice("find the function with `flatwater report --format folded`; write in smaller calls if they are \
-             large")];
+    let fixes = [Fix::advice(
+        "find the function with `flatwater report --format folded`; write in smaller calls if they are \
+             large",
+    )];
     finding::from_spans(facts, Cause::Compute, ENTRY.headline, fixes)
 }

@@ -165,7 +165,7 @@ mod tests {
     fn writes_at_a_limit_of_the_log_are_throttled_and_slower_writes_are_not() {
         let paste = |mib: i64| {
             let limit: [(&str, &[i64]); 1] = [("io_max_write_bytes", &[10 << 20])];
-            let written: Vec<i64> = (0..6).map(|second| second * mib << 20).collect();
+            let written: Vec<i64> = (0..6).map(|second| (second * mib) << 20).collect();
             let made = Made::new().gauges(Table::Cgroup, &Entity::named("/jobs on 8:0"), &limit);
             made.counters(Table::Disks, &Entity::named("sda"), &[("write_bytes", &written)])
                 .edit(|recording| recording.header.source = flatwater_recording::Source::Import)

@@ -72,7 +72,8 @@ fn write_rate(aggressor: &Aggressor, facts: &Facts<'_>) -> u64 {
     });
     let bytes = theirs.fold(0_u64, |sum, row| sum.saturating_add(row.bytes));
     let seconds = (facts.duration_ns / 1_000_000_000).max(1);
-    (bytes / seconds / 4).max(WRITE_RATE_MIN) >> 20 << 20
+    let quarter = bytes.checked_div(seconds).unwrap_or(bytes) / 4;
+    quarter.max(WRITE_RATE_MIN) >> 20 << 20
 }
 
 fn limit(aggressor: &Aggressor, what: String, resource: Resource) -> Fix {

@@ -104,7 +104,7 @@ pub fn add(facts: &Facts<'_>, candidates: &mut Vec<Candidate>) {
     let device_slow = leading[0].cause == CauseId::DeviceSlow;
     candidates.retain(|Candidate { finding, .. }| {
         let named = leading.iter().any(|named| named.cause == finding.cause);
-        !named && !(device_slow && finding.cause == CauseId::DeviceWait)
+        !(named || device_slow && finding.cause == CauseId::DeviceWait)
     });
     let places = leading.into_iter().enumerate();
     candidates.extend(places.map(|(place, finding)| Candidate { finding, origin: Origin::Stacks { place } }));

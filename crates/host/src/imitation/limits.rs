@@ -183,10 +183,10 @@ fn limits_at(place: &Path, disks: &[String], found: &mut BTreeMap<Key, String>) 
         put("cgroup.cpu_quota_us", quota(limit, period));
     }
     let both = text("cpu.max");
-    if let Some((limit, period)) = both.as_deref().and_then(|text| text.trim().split_once(' ')) {
-        if let (Some(limit), Some(period)) = (number(limit), number(period)) {
-            put("cgroup.cpu_quota_us", quota(limit, period));
-        }
+    if let Some((limit, period)) = both.as_deref().and_then(|text| text.trim().split_once(' '))
+        && let (Some(limit), Some(period)) = (number(limit), number(period))
+    {
+        put("cgroup.cpu_quota_us", quota(limit, period));
     }
 }
 

@@ -159,11 +159,11 @@ fn growth(real: &Recording, scenario: &Scenario) -> Result<Growth, String> {
     let began = (0..count).rev().find(|row| of_nodes[0][*row].0 <= start_ns).unwrap_or(0);
     let before = at(began);
     let (mut steps, mut last) = (Vec::new(), vec![0; of_nodes.len()]);
-    for row in began + 1..count {
+    for (row, (at_ns, _)) in of_nodes[0].iter().enumerate().take(count).skip(began + 1) {
         let now: Vec<u64> = at(row).iter().zip(&before).map(|(now, before)| now.saturating_sub(*before)).collect();
         if now.iter().zip(&last).any(|(now, last)| now.abs_diff(*last) >= STEP_BYTES) {
             let sizes: Vec<String> = now.iter().map(u64::to_string).collect();
-            steps.push(format!("{}ns:{}", of_nodes[0][row].0 - start_ns, sizes.join(",")));
+            steps.push(format!("{}ns:{}", at_ns - start_ns, sizes.join(",")));
             last = now;
         }
     }

@@ -212,7 +212,7 @@ fn judge(
         .into_iter()
         .map(|(who, charged)| charged.suspect(who, name, total_ns, seconds, &devices, machine))
         .collect();
-    suspects.sort_by(|one, other| other.stall_ns.cmp(&one.stall_ns));
+    suspects.sort_by_key(|suspect| std::cmp::Reverse(suspect.stall_ns));
     VictimStall {
         victim: Victim {
             is_trusted: of_group.as_ref().is_some_and(|group| machine.is_trusted(group)),
