@@ -51,7 +51,7 @@ PARTS = {
     "kills": (10, ["crates/host/src/setup", "crates/safefs"], [
         ["env", "FLATWATER_KILLS=0..300", CARGO, "nextest", "run", "-p", "flatwater", "--profile", "long", "-E", "test(/^setup_kill9::/)"],
     ]),
-    "guard": (25, ["crates/guard", "crates/host/src/setup", "crates/watch/src/guard"], [ignored("flatwater", "^matrix::the_guard")]),
+    "guard": (28, ["crates/guard", "crates/host/src/setup", "crates/watch/src/guard"], [ignored("flatwater", "^(matrix::the_guard|watch::guard)")]),
     "kernels": (60, ["crates/vm", "crates/host/bpf", "tests/matrix"], [
         RELEASE, ["tools/matrix.sh"], ignored("flatwater", "^(vm_long|vm_cgroup2)"),
     ]),

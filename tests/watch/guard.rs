@@ -33,6 +33,7 @@ fn advices(daemon: &Daemon) -> Vec<Value> {
 }
 
 #[test]
+#[ignore = "three minutes of a stall: make test-guard"]
 fn a_neighbour_on_the_same_journal_is_named_and_not_limited() {
     if !can_trace("the guard's advice") {
         return;
