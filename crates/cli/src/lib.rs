@@ -2,10 +2,9 @@
 //!
 //! Each verb has `Args` (whose doc comments are the help texts) and `run`, which returns a [`status::Status`]. `pages`
 //! has each verb's task, examples and exit statuses, from which `help` makes help texts and `manual` makes manual pages
-//! and the reference in docs/command-line.md. `common` has what several verbs share, `message` the form of messages, `stop` the signals,
-//! `progress` the progress bar, and `guest` is process 1 of a vm.
+//! and the reference in docs/command-line.md. `common` has what several verbs share, `message` the form of messages,
+//! `stop` the signals, `progress` the progress bar, and `guest` is process 1 of a vm.
 
-#[cfg(feature = "sim")]
 mod causes;
 mod check;
 mod common;
@@ -198,7 +197,6 @@ pub fn main() -> ExitCode {
         Verb::Reproduce(args) => reproduce::run(&args),
         Verb::Summary(args) => summary::run(&args),
         Verb::Compare(args) => compare::run(&args),
-        #[cfg(feature = "sim")]
         Verb::Verify(args) => verify::run(&args),
         Verb::Scenarios(args) => scenarios::run(&args),
         Verb::Restore(args) => restore::run(&args),
