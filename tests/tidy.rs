@@ -1,6 +1,7 @@
 //! House rules that cargo does not check: dependencies between crates, the length of files and functions, and files
 //! that no module lists.
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -240,6 +241,28 @@ fn every_file_is_listed_by_a_module() {
         }
     }
     none("files that no module lists (unused, or missing in a registry):", &breaches);
+}
+
+/// `make demo` builds the command without the model, the daemon and `top`, and `make test` does not: an attribute that moves
+/// to the next line would break that build unseen.
+#[test]
+fn only_these_verbs_need_a_feature() {
+    let text = text(&root().join("crates/cli/src/lib.rs"));
+    let lines: Vec<&str> = text.lines().map(str::trim).collect();
+    let of_feature = |feature: &str| -> BTreeSet<String> {
+        let attribute = format!("#[cfg(feature = \"{feature}\")]");
+        let below = lines.windows(3).filter(|three| three[0] == attribute);
+        let item = below.map(|three| if three[1].starts_with("#[command") { three[2] } else { three[1] });
+        let word = |line: &str| -> String {
+            let name = line.trim_start_matches("mod ").trim_start_matches("Verb::");
+            name.chars().take_while(|c| c.is_alphanumeric()).collect::<String>().to_lowercase()
+        };
+        item.map(word).collect()
+    };
+    let set = |names: &[&str]| names.iter().map(|&name| name.to_owned()).collect::<BTreeSet<_>>();
+    assert_eq!(of_feature("sim"), set(&["whatif"]));
+    assert_eq!(of_feature("watch"), set(&["guard", "lease", "watch"]));
+    assert_eq!(of_feature("top"), set(&["top"]));
 }
 
 /// The command line only connects stages. Computations belong to a stage, where tests need no process. Statistics and
