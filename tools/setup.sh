@@ -50,7 +50,7 @@ crates() {
 build_needs=(cc:gcc clang:clang llvm-strip:llvm npm:npm node:nodejs make:make
     /usr/include/bpf/bpf_helpers.h:libbpf-dev objcopy:binutils python3:python3)
 test_needs=(chromium:chromium qemu-system-x86_64:qemu-system-x86 busybox:busybox-static mkfs.ext4:e2fsprogs mkfs.xfs:xfsprogs mkfs.btrfs:btrfs-progs
-    losetup:mount valgrind:valgrind strace:strace fio:fio pkg-config:pkg-config
+    losetup:mount valgrind:valgrind strace:strace fio:fio pkg-config:pkg-config g++:g++ cmake:cmake
     tmux:tmux systemd-analyze:systemd openssl:openssl curl:curl)
 
 packages() {
