@@ -213,7 +213,7 @@ impl<'a> Facts<'a> {
             sums: Cause::ALL.iter().map(|&cause| CauseSum::new(cause)).collect(),
             judged: None,
         };
-        let neighbours: HashSet<&str> = header.target.neighbours.iter().map(String::as_str).collect();
+        let neighbours = recording.neighbours();
         for (index, call) in recording.calls.iter().enumerate() {
             if keeps(index) && !neighbours.contains(call.thread.as_str()) {
                 facts.add_call(index, call);

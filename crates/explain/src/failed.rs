@@ -14,9 +14,8 @@ const KINDS_MAX: usize = 4;
 
 /// A note with the failed calls, counted by operation and error.
 pub fn notes(facts: &Facts<'_>) -> Option<Note> {
-    let neighbours = &facts.recording.header.target.neighbours;
     let mut kinds: BTreeMap<(OpKind, u32), u64> = BTreeMap::new();
-    for call in facts.recording.calls.iter().filter(|call| !neighbours.contains(&call.thread)) {
+    for call in facts.recording.foreground_calls() {
         if let Some(errno) = call.errno.filter(|errno| GRAVE.contains(errno)) {
             add_to(kinds.entry((call.op, errno)).or_default(), 1);
         }

@@ -1,6 +1,6 @@
 //! Groups slow calls by who waited: program, container, thread, operation, file and role.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 
 use serde::Serialize;
 
@@ -60,7 +60,7 @@ impl Groups {
         }
         let processes: HashMap<u32, &WatchedProcess> =
             recording.header.target.processes.iter().map(|process| (process.pid, process)).collect();
-        let neighbours: HashSet<&str> = recording.header.target.neighbours.iter().map(String::as_str).collect();
+        let neighbours = recording.neighbours();
         let mut making = Making::default();
         let mut of_call: Vec<Option<usize>> = Vec::with_capacity(recording.calls.len());
         for call in &recording.calls {

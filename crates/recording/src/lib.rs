@@ -104,6 +104,8 @@ pub use who::{Users, Waited};
 /// The crate of the array types that `Series::array` and `SeriesColumn::array` return.
 pub use arrow_array;
 
+use std::collections::HashSet;
+
 use serde::{Deserialize, Serialize};
 
 /// A whole recording in memory.
@@ -182,7 +184,15 @@ impl Recording {
 
     /// The slow calls of the foreground, without those of neighbours.
     pub fn foreground_calls(&self) -> impl Iterator<Item = &Call> {
-        self.calls.iter().filter(|call| !self.header.target.neighbours.contains(&call.thread))
+        let neighbours = self.neighbours();
+        self.calls.iter().filter(move |call| !neighbours.contains(call.thread.as_str()))
+    }
+
+    /// The names of threads and processes that only disturb the measured ones. A hostile header may list many: a loop
+    /// over a table looks its names up here, not in the list.
+    #[must_use]
+    pub fn neighbours(&self) -> HashSet<&str> {
+        self.header.target.neighbours.iter().map(String::as_str).collect()
     }
 
     /// The wait chains of a slow call: its sleeps ordered by time, each followed by the sleeps of the thread that

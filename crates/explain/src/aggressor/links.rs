@@ -1,7 +1,7 @@
 //! Index over the tables of wait chains and device requests, by call, by request and by time.
 
 use std::cell::{Cell, RefCell};
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::path::Path;
 use std::rc::Rc;
 
@@ -89,6 +89,7 @@ pub struct Links<'a> {
     holders: RefCell<HashMap<(&'a str, Seconds), Rc<[Stake<'a>]>>>,
     /// The processes of the target, with their titles.
     watched: HashMap<u32, Option<&'a str>>,
+    neighbours: HashSet<&'a str>,
     dirtiers: Spans<'a, (), Dirtier>,
     memory_users: Spans<'a, (), MemoryUser>,
     queue_owners: Spans<'a, (), QueueOwner>,
@@ -137,6 +138,7 @@ impl<'a> Links<'a> {
             requests: recording.requests.iter().map(|request| (request.id, request)).collect(),
             ahead,
             watched,
+            neighbours: recording.neighbours(),
             dirtiers: Spans::of(&recording.dirtiers, |row| ((), row.start_ns, row.width_ns)),
             memory_users: Spans::of(&recording.memory_users, |row| ((), row.start_ns, row.width_ns)),
             queue_owners: Spans::of(&recording.queue_owners, |row| ((), row.start_ns, row.width_ns)),
@@ -347,7 +349,7 @@ impl<'a> Links<'a> {
     #[must_use]
     pub fn is_own(&self, call: &Call, task: &Task) -> bool {
         // Neighbours of a scenario that are processes of their own.
-        if task.pid != call.pid && self.recording.header.target.neighbours.contains(&task.name) {
+        if task.pid != call.pid && self.neighbours.contains(task.name.as_str()) {
             return false;
         }
         let in_group = is_in_target(self.recording, task);

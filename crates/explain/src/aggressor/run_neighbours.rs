@@ -23,14 +23,14 @@ pub fn of_memory(
         _ if RECLAIM.contains(&cause) => Means::Memory,
         _ => return None,
     };
-    let neighbours = &recording.header.target.neighbours;
+    let neighbours = recording.neighbours();
     let mut written: BTreeMap<&str, u64> = BTreeMap::new();
     for bucket in &recording.latency {
         let bytes = written.entry(bucket.thread.as_str()).or_default();
         *bytes = bytes.saturating_add(bucket.bytes);
     }
     let all = written.values().fold(0_u64, |sum, bytes| sum.saturating_add(*bytes));
-    let named = written.iter().filter(|(thread, bytes)| neighbours.iter().any(|one| one == *thread) && **bytes > 0);
+    let named = written.iter().filter(|(thread, bytes)| neighbours.contains(**thread) && **bytes > 0);
     let mut aggressors: Vec<Aggressor> = named
         .map(|(thread, &bytes)| {
             let share = answerable.own * (bytes as f64 / all as f64);

@@ -27,11 +27,16 @@ pub(crate) fn against(aggressor: &Aggressor, facts: &Facts<'_>) -> Vec<Fix> {
         ))],
         Means::Queue | Means::Beside | Means::Cache => at_device(aggressor, &who, facts),
         Means::DirtyPages => vec![
-            limit(aggressor, format!("bound the memory of {who}, and with it what it may dirty"), Resource::Memory),
+            limit(
+                aggressor,
+                &who,
+                &format!("bound the memory of {who}, and with it what it may dirty"),
+                Resource::Memory,
+            ),
             Fix::advice(format!("have {who} write with O_DIRECT, or call sync_file_range() as it writes")),
         ],
         Means::Memory => {
-            let bound = limit(aggressor, format!("bound the memory of {who}"), Resource::Memory);
+            let bound = limit(aggressor, &who, &format!("bound the memory of {who}"), Resource::Memory);
             let shares = aggressor.in_own_cgroup || aggressor.cgroup.is_none();
             vec![if shares { bound.measured(&OWN_MEMORY_CGROUP) } else { bound }]
         }
@@ -43,14 +48,14 @@ pub(crate) fn against(aggressor: &Aggressor, facts: &Facts<'_>) -> Vec<Fix> {
         Means::Running => vec![Fix::advice(format!(
             "have {who} do less before it ends the wait, or give it more CPU (nice, cpu.weight)"
         ))],
-        Means::Cpu => vec![limit(aggressor, format!("give {who} less CPU"), Resource::Cpu)],
+        Means::Cpu => vec![limit(aggressor, &who, &format!("give {who} less CPU"), Resource::Cpu)],
     }
 }
 
 fn at_device(aggressor: &Aggressor, who: &str, facts: &Facts<'_>) -> Vec<Fix> {
     let disk = disk(facts).unwrap_or("the disk");
     let rate = Resource::WriteRate(write_rate(aggressor, facts));
-    let bound = limit(aggressor, format!("limit what {who} writes to {disk}"), rate);
+    let bound = limit(aggressor, who, &format!("limit what {who} writes to {disk}"), rate);
     let bound = match aggressor.same_file_system {
         Some(false) => bound.measured(&WRITE_LIMIT_OTHER_FILE_SYSTEM),
         _ => bound.measured(&WRITE_LIMIT),
@@ -76,8 +81,7 @@ fn write_rate(aggressor: &Aggressor, facts: &Facts<'_>) -> u64 {
     quarter.max(WRITE_RATE_MIN) >> 20 << 20
 }
 
-fn limit(aggressor: &Aggressor, what: String, resource: Resource) -> Fix {
-    let who = lead::who(aggressor);
+fn limit(aggressor: &Aggressor, who: &str, what: &str, resource: Resource) -> Fix {
     let own = aggressor.cgroup.clone().filter(|path| path != "/" && !aggressor.in_own_cgroup);
     if let (None, Resource::Memory) = (&own, resource) {
         let shared = aggressor.cgroup.as_deref().filter(|path| *path != "/");

@@ -71,10 +71,8 @@ fn busiest_device<'a>(facts: &'a Facts<'_>) -> Option<&'a str> {
 }
 
 fn threads(facts: &Facts<'_>) -> Vec<u32> {
-    let header = &facts.recording.header;
     let mut lost: BTreeMap<u32, u64> = BTreeMap::new();
-    let judged = facts.recording.calls.iter().filter(|call| !header.target.neighbours.contains(&call.thread));
-    for call in judged.filter(|call| call.tid != 0) {
+    for call in facts.recording.foreground_calls().filter(|call| call.tid != 0) {
         let ns = lost.entry(call.tid).or_default();
         *ns = ns.saturating_add(call.duration_ns);
     }

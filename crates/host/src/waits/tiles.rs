@@ -237,44 +237,28 @@ mod tests {
         causes(&segments)
     }
 
-    const OPERATION: AsyncRecord = AsyncRecord {
-        kind: 0,
-        row: 1,
-        key: 1,
-        submit_ns: 1_000_000,
-        punt_ns: 0,
-        end_ns: 2_000_000,
-        bytes: 0,
-        offset: 0,
-        inode: 0,
-        result: 0,
-        worker_from_ns: 0,
-        worker_last_ns: 0,
-        returned_ns: 0,
-        reap_from_ns: 0,
-        reap_to_ns: 0,
-        reap_count: 1,
-        unused: 0,
-        tid: 40,
-        tgid: 40,
-        worker: 0,
-        opcode: 23,
-        inode_device: 0,
-        hashed: 0,
-        punted: 0,
-        has_result: 1,
-        libaio: 0,
-        comm: [0; 16],
-        file: [0; size::WAIT_NAME_BYTES],
-    };
+    fn operation() -> AsyncRecord {
+        let (submit_ns, end_ns) = (1_000_000, 2_000_000);
+        AsyncRecord {
+            row: 1,
+            key: 1,
+            submit_ns,
+            end_ns,
+            tid: 40,
+            tgid: 40,
+            opcode: 23,
+            reap_count: 1,
+            ..AsyncRecord::default()
+        }
+    }
 
     #[test]
     fn the_segments_name_what_the_worker_waited_for() {
         let sleeps = vec![Rc::new(sleep(50, 1_200_000, 1_500_000)), Rc::new(sleep(50, 1_600_000, 2_500_000))];
-        let found = segments(&OPERATION, &Known { sleeps, ..known() });
+        let found = segments(&operation(), &Known { sleeps, ..known() });
         let (writeback, unknown) = (Cause::PageWriteback, Cause::Unexplained);
         assert_eq!(found, [(unknown, 200_000), (writeback, 300_000), (unknown, 100_000), (writeback, 400_000)]);
-        assert_eq!(segments(&OPERATION, &known()), [(unknown, 1_000_000)]);
+        assert_eq!(segments(&operation(), &known()), [(unknown, 1_000_000)]);
     }
 
     /// From a run of fio: direct writes that took 3 ms, of which the device worked for 0.16 ms.
@@ -284,10 +268,10 @@ mod tests {
         let mut known = Known { requests: vec![(1_010_000, request)], ..known() };
         let (device, uncollected) = ((Cause::DeviceWait, 190_000), Cause::CompletionWait);
         let first = (Cause::Unexplained, 10_000);
-        assert_eq!(segments(&OPERATION, &known), [first, device, (uncollected, 800_000)]);
+        assert_eq!(segments(&operation(), &known), [first, device, (uncollected, 800_000)]);
         known.ledger.add_sleep(sleep(40, 1_300_000, 1_900_000));
         assert_eq!(
-            segments(&OPERATION, &known),
+            segments(&operation(), &known),
             [first, device, (uncollected, 100_000), (uncollected, 600_000), (uncollected, 100_000)],
             "it slept in another call"
         );
@@ -297,7 +281,7 @@ mod tests {
     fn a_program_that_sleeps_for_completions_is_not_to_blame() {
         let request = RequestRecord { insert_ns: 1_000_000, done_ns: 1_200_000, ..RequestRecord::default() };
         let known = Known { requests: vec![(1_000_000, request)], ..known() };
-        let slept = AsyncRecord { reap_from_ns: 1_300_000, reap_to_ns: 1_995_000, ..OPERATION };
+        let slept = AsyncRecord { reap_from_ns: 1_300_000, reap_to_ns: 1_995_000, ..operation() };
         let (device, uncollected) = ((Cause::DeviceWait, 200_000), (Cause::CompletionWait, 100_000));
         assert_eq!(
             segments(&slept, &known),
@@ -308,7 +292,7 @@ mod tests {
             segments(&for_more, &known),
             [device, uncollected, (Cause::CompletionWait, 695_000), (Cause::Unexplained, 5_000)]
         );
-        let before = AsyncRecord { reap_from_ns: 900_000, reap_to_ns: 950_000, ..OPERATION };
+        let before = AsyncRecord { reap_from_ns: 900_000, reap_to_ns: 950_000, ..operation() };
         assert_eq!(segments(&before, &known), [device, (Cause::CompletionWait, 800_000)]);
     }
 
@@ -320,7 +304,7 @@ mod tests {
             worker: 50,
             worker_from_ns: 1_600_000,
             worker_last_ns: 1_900_000,
-            ..OPERATION
+            ..operation()
         };
         let mut known = Known { ahead: vec![Rc::new(sleep(50, 900_000, 1_500_000))], ..known() };
         known.sleeps = vec![Rc::new(sleep(50, 1_600_000, 1_900_000))];
@@ -340,7 +324,7 @@ mod tests {
     #[test]
     fn buffered_libaio_is_done_when_io_submit_returns() {
         let known = Known { sleeps: vec![Rc::new(sleep(40, 1_000_000, 1_300_000))], ..known() };
-        let record = AsyncRecord { libaio: 1, row: 5, returned_ns: 1_300_000, ..OPERATION };
+        let record = AsyncRecord { libaio: 1, row: 5, returned_ns: 1_300_000, ..operation() };
         assert_eq!(segments(&record, &known), [(Cause::PageWriteback, 300_000), (Cause::CompletionWait, 700_000)]);
         let fsync = AsyncRecord { row: 6, ..record };
         assert_eq!(segments(&fsync, &known), [(Cause::PageWriteback, 300_000), (Cause::Unexplained, 700_000)]);

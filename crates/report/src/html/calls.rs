@@ -66,7 +66,7 @@ fn missing(recording: &Recording) -> Option<String> {
 
 /// Indices of the calls to show, in order of time.
 fn longest(recording: &Recording) -> Vec<usize> {
-    let neighbours: HashSet<&str> = recording.header.target.neighbours.iter().map(String::as_str).collect();
+    let neighbours = recording.neighbours();
     let of = |neighbour: bool, most: usize| {
         let mut places: Vec<(u64, usize)> = recording
             .calls

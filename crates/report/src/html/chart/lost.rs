@@ -1,6 +1,6 @@
 //! Stall time by cause over time: in which causes the slow calls of each interval spent their time.
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::BTreeMap;
 
 use super::super::payload::{COLOURS, Chart, Figure, Line, Look, Palette, Scale, Unit};
 use super::Frame;
@@ -20,7 +20,7 @@ fn frame() -> Frame {
 }
 
 pub fn chart(recording: &Recording, palette: &Palette) -> Chart {
-    let neighbours: HashSet<&str> = recording.header.target.neighbours.iter().map(String::as_str).collect();
+    let neighbours = recording.neighbours();
     let foreground = |call: &&Call| !neighbours.contains(call.thread.as_str());
     let calls: Vec<&Call> = recording.calls.iter().filter(foreground).collect();
     if calls.is_empty() {
