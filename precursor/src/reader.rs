@@ -252,10 +252,28 @@ impl Reader {
         self.buffered_at = 0;
     }
 
+    /// Begins at a file that was listed, and opens it, so that its removal takes no record from the reader. False if
+    /// it has been removed since it was listed.
+    fn begin_open(&mut self, seq: u64, base: u64) -> Result<bool, ReadError> {
+        self.begin(seq, base);
+        match self.names.readable(seq) {
+            Ok(file) => {
+                if let Some(current) = &mut self.current {
+                    current.file = Some(file);
+                }
+                Ok(true)
+            }
+            Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(false),
+            Err(e) => Err(ReadError::io("open", &self.names.path(seq))(e)),
+        }
+    }
+
     fn begin_at_first(&mut self) -> Result<(), ReadError> {
         self.current = None;
-        if let Some(first) = self.present()?.first() {
-            self.begin(*first, 0);
+        while let Some(&first) = self.present()?.first() {
+            if self.begin_open(first, 0)? {
+                break;
+            }
         }
         Ok(())
     }
@@ -263,6 +281,13 @@ impl Reader {
     /// Begins at the last file that may hold what is sought: whose header satisfies `before`, or has none.
     fn begin_near(&mut self, before: impl Fn(&FileHeader) -> bool) -> Result<(), ReadError> {
         self.next_number = None;
+        self.current = None;
+        while !self.try_begin_near(&before)? {}
+        Ok(())
+    }
+
+    /// False if the file was removed before it was opened.
+    fn try_begin_near(&mut self, before: &impl Fn(&FileHeader) -> bool) -> Result<bool, ReadError> {
         let files = self.present()?;
         let (mut low, mut high) = (0, files.len());
         while low < high {
@@ -284,12 +309,13 @@ impl Reader {
             };
             if is_before { low = middle + 1 } else { high = middle }
         }
-        self.current = None;
-        if let Some(&seq) = files.get(low.saturating_sub(1)) {
-            let base = self.base_before(&files, seq)?;
-            self.begin(seq, base);
+        match files.get(low.saturating_sub(1)) {
+            Some(&seq) => {
+                let base = self.base_before(&files, seq)?;
+                self.begin_open(seq, base)
+            }
+            None => Ok(true),
         }
-        Ok(())
     }
 
     /// Position at which a file of format 1 begins: after the older files.
