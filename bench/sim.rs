@@ -214,8 +214,8 @@ fn beside_libcachesim(path: &Path, flatwater_s: f64, rate: impl Fn(f64) -> f64) 
             }
         }
         Ok(ran) => {
-            let said = String::from_utf8_lossy(&ran.stderr);
-            println!("SKIPPED libCacheSim: {}", said.lines().last().unwrap_or("it failed without a message"));
+            let message = String::from_utf8_lossy(&ran.stderr);
+            println!("SKIPPED libCacheSim: {}", message.lines().last().unwrap_or("it failed without a message"));
             println!("SKIPPED: python3 -m venv V && V/bin/pip install libcachesim, then PYTHON=V/bin/python");
         }
         Err(error) => println!("SKIPPED libCacheSim: {python}: {error}; PYTHON names another interpreter"),

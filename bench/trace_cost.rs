@@ -165,8 +165,8 @@ fn bpftrace(dir: &Path) -> Outcome {
         .spawn();
     let mut tracing = tracing.map_err(|error| format!("unshare: {error}"))?;
     let mut first = String::new();
-    let mut said = BufReader::new(tracing.stdout.take().ok_or("no standard output")?);
-    said.read_line(&mut first).map_err(|error| error.to_string())?;
+    let mut lines = BufReader::new(tracing.stdout.take().ok_or("no standard output")?);
+    lines.read_line(&mut first).map_err(|error| error.to_string())?;
     let outcome = if first.contains("Attaching") {
         // bpftrace prints this before it attaches.
         std::thread::sleep(Duration::from_millis(1_500));

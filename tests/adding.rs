@@ -106,9 +106,9 @@ fn the_pages_cause_compiles_and_has_its_bracket() {
     compile.args(["--edition", "2024", "-A", "warnings", "-o"]).arg(&built).arg(&program);
     let output = compile.output().expect("rustc runs");
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-    let said = Command::new(&built).output().expect("the program runs");
-    assert!(said.status.success(), "{}", String::from_utf8_lossy(&said.stderr));
-    assert_eq!(String::from_utf8_lossy(&said.stdout), "huge-zero B_HUGE_ZERO huge_zero_begin huge_zero_end\n");
+    let message = Command::new(&built).output().expect("the program runs");
+    assert!(message.status.success(), "{}", String::from_utf8_lossy(&message.stderr));
+    assert_eq!(String::from_utf8_lossy(&message.stdout), "huge-zero B_HUGE_ZERO huge_zero_begin huge_zero_end\n");
 }
 
 #[test]

@@ -15,7 +15,7 @@ fn flatwater(arguments: &[&str], directory: &Path) -> Output {
         .expect("the command runs")
 }
 
-fn told(output: &Output) -> String {
+fn output_text(output: &Output) -> String {
     String::from_utf8_lossy(&output.stderr).into_owned() + &String::from_utf8_lossy(&output.stdout)
 }
 
@@ -33,10 +33,10 @@ fn every_verb_explains_itself() {
     for name in &names {
         let output = flatwater(&[name, "--help"], Path::new("."));
         assert!(output.status.success(), "{name}");
-        let help = told(&output);
+        let help = output_text(&output);
         assert!(help.contains("Usage: flatwater") && help.lines().all(|line| line.chars().count() <= 80), "{help}");
     }
-    let listed = told(&flatwater(&["--help"], Path::new(".")));
+    let listed = output_text(&flatwater(&["--help"], Path::new(".")));
     snapbox::assert_data_eq!(
         listed.split("Usage").next().unwrap_or_default().trim(),
         str![[r#"
@@ -70,8 +70,8 @@ fn invalid_arguments_are_refused_with_a_hint() {
     ];
     for (arguments, status, hint) in cases {
         let output = flatwater(arguments, directory.path());
-        assert_eq!(output.status.code(), Some(*status), "{arguments:?}: {}", told(&output));
-        assert!(told(&output).contains(hint), "{arguments:?} does not say '{hint}': {}", told(&output));
+        assert_eq!(output.status.code(), Some(*status), "{arguments:?}: {}", output_text(&output));
+        assert!(output_text(&output).contains(hint), "{arguments:?} does not say '{hint}': {}", output_text(&output));
     }
     let left: Vec<_> = std::fs::read_dir(directory.path()).expect("readable").flatten().collect();
     assert!(left.is_empty(), "a refused command leaves no files: {left:?}");
@@ -81,7 +81,7 @@ fn invalid_arguments_are_refused_with_a_hint() {
 fn a_run_ends_with_a_summary_a_recording_and_a_page() {
     let directory = empty();
     let output = flatwater(&["run", "-t", "2s", "-o", "rec", "--format", "json"], directory.path());
-    assert!(output.status.success(), "{}", told(&output));
+    assert!(output.status.success(), "{}", output_text(&output));
     let json: serde_json::Value = serde_json::from_slice(&output.stdout).expect("JSON on standard output alone");
     assert_eq!((json["flatwater"].as_u64(), json["kind"].as_str()), (Some(1), Some("explanation")));
     let write = json["operations"].as_array().and_then(|all| all.iter().find(|one| one["name"] == "write"));
@@ -97,7 +97,7 @@ fn a_run_ends_with_a_summary_a_recording_and_a_page() {
     let left = names(std::fs::read_dir(directory.path()).expect("readable"));
     assert_eq!(left, ["rec"], "the scenario removes its files");
     let again = flatwater(&["explain", "rec"], directory.path());
-    assert!(again.status.success() && told(&again).contains("journal on host"), "{}", told(&again));
+    assert!(again.status.success() && output_text(&again).contains("journal on host"), "{}", output_text(&again));
 }
 
 /// A kernel without a model is refused with the names of those that have one.
@@ -107,7 +107,7 @@ fn a_kernel_without_a_model_is_refused_by_name() {
     let ran = flatwater(&["run", "journal", "--on", "sim", "--set", "kernel=linux-5.5", "-t", "1s"], directory.path());
     let error = String::from_utf8_lossy(&ran.stderr).into_owned();
     assert!(!ran.status.success() && error.contains("linux-2.6.32") && error.contains("linux-6.18"), "{error}");
-    let listed = told(&flatwater(&["scenarios", "--kernels"], directory.path()));
+    let listed = output_text(&flatwater(&["scenarios", "--kernels"], directory.path()));
     assert!(listed.contains("linux-6.12: "), "{listed}");
     let absent = "6.4: mm: handle page faults under per-VMA locks";
     assert!(
@@ -145,8 +145,8 @@ fn nobodys() -> tempfile::TempDir {
 fn without_root_a_run_measures_and_reports_what_is_missing() {
     let directory = nobodys();
     let Some(output) = as_nobody(&["run", "-t", "2s", "-o", "rec"], directory.path()) else { return };
-    assert!(output.status.success(), "{}", told(&output));
-    let text = told(&output);
+    assert!(output.status.success(), "{}", output_text(&output));
+    let text = output_text(&output);
     let top = text.split("write()").next().unwrap_or_default();
     assert!(top.contains("ran without kernel tracing") && top.contains("run as root"), "{text}");
     let recording = flatwater_recording::read(&directory.path().join("rec")).expect("a recording");
@@ -160,9 +160,9 @@ fn without_root_a_command_is_recorded_from_counters() {
     let arguments = ["record", "-o", "rec", "--", "sh", "-c", "for i in 1 2 3 4; do echo $i > x; sleep 0.5; done"];
     let Some(output) = as_nobody(&arguments, directory.path()) else { return };
     // Without observed calls the status is 4, not 0, which scripts take for quiet.
-    assert_eq!(output.status.code(), Some(4), "{}", told(&output));
-    assert!(told(&output).contains("not-observed"), "{}", told(&output));
-    assert!(told(&output).contains("no call of the target is timed"), "{}", told(&output));
+    assert_eq!(output.status.code(), Some(4), "{}", output_text(&output));
+    assert!(output_text(&output).contains("not-observed"), "{}", output_text(&output));
+    assert!(output_text(&output).contains("no call of the target is timed"), "{}", output_text(&output));
     let recording = flatwater_recording::read(&directory.path().join("rec")).expect("a recording");
     let counted = recording.table(flatwater_recording::Table::Workload).expect("a table of the command");
     assert!(counted.entities().iter().any(|entity| entity.name.starts_with("sh(")), "{:?}", counted.entities());
@@ -173,8 +173,8 @@ fn without_root_a_command_is_recorded_from_counters() {
 fn without_root_check_names_the_remedy() {
     let directory = nobodys();
     let Some(output) = as_nobody(&["check"], directory.path()) else { return };
-    assert!(output.status.success(), "{}", told(&output));
-    let printed = told(&output);
+    assert!(output.status.success(), "{}", output_text(&output));
+    let printed = output_text(&output);
     assert!(printed.lines().all(|line| line.chars().count() <= 80), "{printed}");
     let joined = printed.split_whitespace().collect::<Vec<&str>>().join(" ");
     assert!(joined.contains("-> run as root, or: setcap cap_bpf"), "{printed}");

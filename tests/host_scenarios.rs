@@ -21,37 +21,37 @@ const CASES: &[Case] = &[
     Case {
         scenario: "graphdb",
         options: &["--scale", "0.004", "--set", "graphdb.file_size=1MiB"],
-        story: |outcome| matches!(outcome, WorkloadOutcome::Graphdb(told) if told.reads > 0),
+        story: |outcome| matches!(outcome, WorkloadOutcome::Graphdb(reported) if reported.reads > 0),
     },
     Case {
         scenario: "maildir",
         options: &["--scale", "0.00002", "--set", "mount.size=128MiB"],
-        story: |outcome| matches!(outcome, WorkloadOutcome::Maildir(told) if told.reads > 0),
+        story: |outcome| matches!(outcome, WorkloadOutcome::Maildir(reported) if reported.reads > 0),
     },
     Case {
         scenario: "inode-churn",
         options: &["--scale", "0.05", "--set", "stream.file_size=32MiB", "--set", "mount.size=256MiB"],
-        story: |outcome| matches!(outcome, WorkloadOutcome::Maildir(told) if told.reads > 0),
+        story: |outcome| matches!(outcome, WorkloadOutcome::Maildir(reported) if reported.reads > 0),
     },
     Case {
         scenario: "sdet",
         options: &["--scale", "0.01", "--set", "sdet.runs=2", "-t", "15s"],
-        story: |outcome| matches!(outcome, WorkloadOutcome::Sdet(told) if told.scripts > 0),
+        story: |outcome| matches!(outcome, WorkloadOutcome::Sdet(reported) if reported.scripts > 0),
     },
     Case {
         scenario: "checkpoint",
         options: &["--scale", "0.1", "--set", "checkpoint.interval=500ms", "--set", "mount.size=128MiB"],
-        story: |outcome| matches!(outcome, WorkloadOutcome::Checkpoint(told) if !told.checkpoints.is_empty()),
+        story: |outcome| matches!(outcome, WorkloadOutcome::Checkpoint(reported) if !reported.checkpoints.is_empty()),
     },
     Case {
         scenario: "bulk",
         options: &["--scale", "0.02", "--set", "mount.size=128MiB"],
-        story: |outcome| matches!(outcome, WorkloadOutcome::Bulk(told) if told.writers.len() == 10),
+        story: |outcome| matches!(outcome, WorkloadOutcome::Bulk(reported) if reported.writers.len() == 10),
     },
     Case {
         scenario: "dirty-slow-device",
         options: &["--scale", "0.1", "--set", "mount.size=256MiB", "--set", "bdi.max_bytes=16MiB"],
-        story: |outcome| matches!(outcome, WorkloadOutcome::Bulk(told) if told.fairness_throughput.is_some()),
+        story: |outcome| matches!(outcome, WorkloadOutcome::Bulk(reported) if reported.fairness_throughput.is_some()),
     },
 ];
 

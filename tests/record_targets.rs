@@ -193,7 +193,10 @@ fn a_real_programs_neighbour_is_named() {
         .stdin(Stdio::null())
         .output()
         .expect("python3 starts");
-    let said = format!("{}{}", String::from_utf8_lossy(&out.stdout), String::from_utf8_lossy(&out.stderr));
-    assert!(out.status.success(), "{said}");
-    assert!(said.contains("fio-psync beside full-cgroup") && said.contains("fio-psync beside lock-holder"), "{said}");
+    let message = format!("{}{}", String::from_utf8_lossy(&out.stdout), String::from_utf8_lossy(&out.stderr));
+    assert!(out.status.success(), "{message}");
+    assert!(
+        message.contains("fio-psync beside full-cgroup") && message.contains("fio-psync beside lock-holder"),
+        "{message}"
+    );
 }

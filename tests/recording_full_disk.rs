@@ -82,8 +82,8 @@ fn a_full_disk_keeps_what_was_written_and_records_a_gap() {
         let kept = rounds(&recording);
         assert!(kept.iter().copied().take(fitted as usize).eq(0..fitted), "{kept:?} after {fitted}");
         assert!(kept.len() < fitted as usize + 10);
-        let told: Vec<_> = recording.gaps.iter().filter(|gap| gap.what == "part of this recording").collect();
-        let [gap] = told.as_slice() else { panic!("{told:?}") };
+        let reported: Vec<_> = recording.gaps.iter().filter(|gap| gap.what == "part of this recording").collect();
+        let [gap] = reported.as_slice() else { panic!("{reported:?}") };
         assert!(gap.why.contains("No space left") && gap.why.contains("KiB"), "{gap:?}");
         assert!(gap.remedy.contains("-o"));
         assert_eq!((recording.header.complete, recording.header.seed), (true, 7));

@@ -72,8 +72,11 @@ fn s3_a_state_directory_that_others_can_influence_is_not_used() {
     evil_journal(&state, &yard.victim());
     let out = within(LONG, flatwater().arg("restore").env("FLATWATER_STATE", &state)).expect("restore ends");
     yard.assert_victim_unharmed("a journal below another user's directory was undone");
-    let said = text(&out.stderr);
-    assert!(said.contains("not searched for undo journals") && said.contains(&format!("uid {NOBODY}")), "{said}");
+    let message = text(&out.stderr);
+    assert!(
+        message.contains("not searched for undo journals") && message.contains(&format!("uid {NOBODY}")),
+        "{message}"
+    );
 }
 
 /// S4: another user could put links into an empty directory of theirs while root used it for output.

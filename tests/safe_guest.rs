@@ -113,11 +113,11 @@ fn s6_qemu_runs_as_nobody_in_its_sandbox() {
          grep -E 'NoNewPrivs|CapEff|CapPrm' /proc/self/status > $here/status; exit 1",
     );
     within(LONG, &mut stage.run()).expect("the run ends");
-    let told = |name: &str| read_to_string(stage.0.theirs().join(name)).unwrap_or_default();
-    assert_eq!(told("uid").trim(), NOBODY.to_string(), "the uid of QEMU");
-    assert!(told("groups").split_whitespace().all(|group| group != "0"), "{}", told("groups"));
-    assert!(told("arguments").contains("-sandbox on"), "{}", told("arguments"));
-    let status = told("status");
+    let reported = |name: &str| read_to_string(stage.0.theirs().join(name)).unwrap_or_default();
+    assert_eq!(reported("uid").trim(), NOBODY.to_string(), "the uid of QEMU");
+    assert!(reported("groups").split_whitespace().all(|group| group != "0"), "{}", reported("groups"));
+    assert!(reported("arguments").contains("-sandbox on"), "{}", reported("arguments"));
+    let status = reported("status");
     assert!(status.contains("NoNewPrivs:\t1") && !status.contains("CapEff:\t000001"), "{status}");
 }
 

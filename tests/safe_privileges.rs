@@ -80,8 +80,8 @@ fn s13_every_thread_keeps_only_the_capabilities_for_watching() {
     }
     let output = child.wait_with_output().expect("it ends");
     assert!(output.status.success() || output.status.code() == Some(4), "{}", text(&output.stderr));
-    let said = text(&output.stdout);
-    let own = said.lines().find_map(|line| line.strip_prefix("CapEff:")).expect("the command's rights");
+    let message = text(&output.stdout);
+    let own = message.lines().find_map(|line| line.strip_prefix("CapEff:")).expect("the command's rights");
     let own = u64::from_str_radix(own.trim(), 16).expect("a mask");
     assert!(own & (1 << 21) != 0, "a command started by root keeps root's capabilities: {own:x}");
     let recording = read(&out).expect("a recording");
@@ -155,14 +155,14 @@ fn s13_the_daemon_keeps_the_capabilities_for_attaching() {
     command.args(["watch", "-c"]).arg(&config).stdout(Stdio::null());
     let file = std::fs::File::create(&log).expect("a log");
     let daemon = Daemon(command.stderr(file).spawn().expect("it starts"));
-    let said = || read_to_string(&log).unwrap_or_default();
+    let message = || read_to_string(&log).unwrap_or_default();
     let ask = |what: &str| {
         let output = flatwater().args(["watch", "-c"]).arg(&config).arg(what).output().expect("flatwater starts");
         output.status.success().then(|| text(&output.stdout))
     };
     let until = Instant::now() + LONG;
     while ask("status").is_none() {
-        assert!(Instant::now() < until, "it does not answer: {}", said());
+        assert!(Instant::now() < until, "it does not answer: {}", message());
         std::thread::sleep(Duration::from_millis(100));
     }
     // SYS_ADMIN, SYS_RESOURCE and SYSLOG, in addition to those for watching.
@@ -181,10 +181,10 @@ fn s13_the_daemon_keeps_the_capabilities_for_attaching() {
     rustix::process::kill_process(pid, rustix::process::Signal::HUP).expect("kill");
     let anew = |status: &str| status.contains("200000000") && status.contains("\"calls_seen\":true");
     while !ask("status").is_some_and(|status| anew(&status)) {
-        assert!(Instant::now() < until + LONG, "{:?}: {}", ask("status"), said());
+        assert!(Instant::now() < until + LONG, "{:?}: {}", ask("status"), message());
         std::thread::sleep(Duration::from_millis(100));
     }
-    let sealed = ask("dump").unwrap_or_else(|| panic!("no recording is sealed: {}", said()));
+    let sealed = ask("dump").unwrap_or_else(|| panic!("no recording is sealed: {}", message()));
     assert!(sealed.contains("store/flatwater-"), "{sealed}");
     let own_cost = ask("metrics").unwrap_or_default();
     assert!(own_cost.contains("flatwater_calls_seen 1"), "{own_cost}");
@@ -195,11 +195,11 @@ fn s13_the_daemon_keeps_the_capabilities_for_attaching() {
 #[test]
 fn s13_a_command_runs_as_the_user_and_inherits_nothing() {
     let yard = Yard::new();
-    let said = yard.theirs().join("said");
+    let message = yard.theirs().join("said");
     let script = format!(
         "(id -u; id -g; id -G; cat /proc/self/status; ls -l /proc/self/fd; env; cat {}) >{} 2>&1",
         yard.victim().display(),
-        said.display()
+        message.display()
     );
     // An inherited open descriptor, and a secret in root's environment.
     let mut command = Command::new("sh");
@@ -208,19 +208,22 @@ fn s13_a_command_runs_as_the_user_and_inherits_nothing() {
     command.args(["record", "--user", "nobody", "-o"]).arg(yard.path().join("out")).args(["--", "sh", "-c", &script]);
     command.env("SECRET_OF_ROOT", "s3cret").env("XDG_RUNTIME_DIR", "/run/user/0").stdin(Stdio::null());
     let output = within(LONG, &mut command).expect("it ends");
-    let said = read_to_string(&said).unwrap_or_else(|error| panic!("{error}: {}", text(&output.stderr)));
+    let message = read_to_string(&message).unwrap_or_else(|error| panic!("{error}: {}", text(&output.stderr)));
     let ids = Command::new("id").args(["-G", "nobody"]).output().expect("id");
-    let mut lines = said.lines();
+    let mut lines = message.lines();
     let mut next = || lines.next().unwrap_or_default().to_owned();
     assert_eq!((next(), next(), next()), (NOBODY.to_string(), NOBODY.to_string(), text(&ids.stdout).trim().to_owned()));
     for set in ["CapInh", "CapPrm", "CapEff", "CapAmb"] {
-        assert!(said.contains(&format!("{set}:\t0000000000000000")), "{set}: {said}");
+        assert!(message.contains(&format!("{set}:\t0000000000000000")), "{set}: {message}");
     }
-    assert!(said.contains("USER=nobody") && said.contains("LOGNAME=nobody") && said.contains("HOME="), "{said}");
-    assert!(!said.contains("s3cret") && !said.contains("/run/user/0"), "root's environment: {said}");
-    assert!(said.contains("Permission denied") && !said.contains("root's own"), "{said}");
-    let descriptors: Vec<&str> = said.lines().filter(|line| line.contains(" -> ")).collect();
-    assert!(descriptors.len() <= 4 && !said.contains(&format!("-> {}", yard.victim().display())), "{descriptors:?}");
+    assert!(
+        message.contains("USER=nobody") && message.contains("LOGNAME=nobody") && message.contains("HOME="),
+        "{message}"
+    );
+    assert!(!message.contains("s3cret") && !message.contains("/run/user/0"), "root's environment: {message}");
+    assert!(message.contains("Permission denied") && !message.contains("root's own"), "{message}");
+    let descriptors: Vec<&str> = message.lines().filter(|line| line.contains(" -> ")).collect();
+    assert!(descriptors.len() <= 4 && !message.contains(&format!("-> {}", yard.victim().display())), "{descriptors:?}");
 }
 
 #[test]

@@ -153,9 +153,9 @@ fn a_file_that_goes_away_leaves_no_values_and_one_gap() {
     let drained = probe.drain(&mut Spare::default());
     let series = drained.series;
     assert_eq!(table(&series, Table::Vmstat).at_ns(), [1]);
-    let told: Vec<_> =
+    let reported: Vec<_> =
         drained.gaps.iter().filter(|gap| gap.what.ends_with("proc/vmstat")).map(|gap| gap.at_ns).collect();
-    assert_eq!(told, [Some(2)]);
+    assert_eq!(reported, [Some(2)]);
     let feed = table(&series, Table::Cgroup).rows_of(&Entity::named("/jobs/feed")).expect("rows");
     assert_eq!(feed.values("usage_bytes").collect::<Vec<_>>(), [(1, 4096)]);
 }

@@ -116,9 +116,9 @@ fn killed_at_many_instants_it_restores_everything() {
         caught += usize::from(left(dir.path(), state.path()) != before);
         let restored =
             flatwater(state.path()).arg("restore").stderr(Stdio::piped()).output().expect("flatwater starts");
-        let told = format!("round {round}, killed after {wait} ms:\n{}", String::from_utf8_lossy(&restored.stderr));
-        assert!(restored.status.success(), "{told}{:?}", left(dir.path(), state.path()));
-        assert_eq!(left(dir.path(), state.path()), before, "{told}");
+        let reported = format!("round {round}, killed after {wait} ms:\n{}", String::from_utf8_lossy(&restored.stderr));
+        assert!(restored.status.success(), "{reported}{:?}", left(dir.path(), state.path()));
+        assert_eq!(left(dir.path(), state.path()), before, "{reported}");
     }
     // Other runs on this machine may come and go, so only cgroups of dead processes count.
     let until = Instant::now() + Duration::from_secs(20);

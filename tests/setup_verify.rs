@@ -70,11 +70,11 @@ fn worse_is_status_3_as_not_proven_is() {
     }
     let dir = tempfile::tempdir().expect("a directory");
     let slower = ["--with", "cgroup.write_bps=40MiB", "--set", "cgroup.write_bps=4MiB", "--limit", "120s"];
-    let (code, said, told) = verify(dir.path(), &slower);
-    assert_eq!((code, said.contains("\"verdict\": \"worse\"")), (Some(3), true), "{said}{told}");
+    let (code, message, reported) = verify(dir.path(), &slower);
+    assert_eq!((code, message.contains("\"verdict\": \"worse\"")), (Some(3), true), "{message}{reported}");
     // The workload does not read, so a limit on reading changes nothing.
-    let (code, said, told) = verify(dir.path(), &["--set", "cgroup.read_bps=900MiB", "--limit", "30s"]);
-    assert_eq!((code, said.contains("\"verdict\": \"not-proven\"")), (Some(3), true), "{said}{told}");
+    let (code, message, reported) = verify(dir.path(), &["--set", "cgroup.read_bps=900MiB", "--limit", "30s"]);
+    assert_eq!((code, message.contains("\"verdict\": \"not-proven\"")), (Some(3), true), "{message}{reported}");
     let left: Vec<_> = std::fs::read_dir(dir.path()).expect("readable").flatten().map(|one| one.file_name()).collect();
     assert_eq!(left, ["speed.toml"], "files are left");
 }
@@ -89,7 +89,7 @@ fn what_cannot_be_verified_is_refused_before_anything_runs() {
         (&["--set", "vm.swappiness=1"], "--apply"),
         (&["--fix", "faster", "--judge", "p98"], "p99.9"),
     ] {
-        let (code, _, told) = verify(dir.path(), options);
-        assert!(code == Some(2) && told.contains(wanted), "{options:?}: {code:?} {told}");
+        let (code, _, reported) = verify(dir.path(), options);
+        assert!(code == Some(2) && reported.contains(wanted), "{options:?}: {code:?} {reported}");
     }
 }

@@ -111,11 +111,11 @@ fn memory_of_other_processes_is_charged_from_its_time_on() {
     let mut scenario =
         Scenario::parse("x", recording.header.scenario_text.as_deref().expect("its text")).expect("parses");
     scenario.set("machine.cgroup_grows=0s:8MiB;1s:24MiB;2s:16MiB").expect("three steps");
-    let told = sim::run(&scenario).expect("runs").0;
-    let held: Vec<i64> = rows(&told, "anon").map(|bytes| bytes >> 20).collect();
+    let reported = sim::run(&scenario).expect("runs").0;
+    let held: Vec<i64> = rows(&reported, "anon").map(|bytes| bytes >> 20).collect();
     let mut steps = held.clone();
     steps.dedup();
     assert!(steps.ends_with(&[8, 24, 16]), "{steps:?}");
     let file = |recording| rows(recording, "file").last().expect("a sample") >> 20;
-    assert!(file(&recording) - file(&told) >= 14, "{} and {} MiB of files", file(&recording), file(&told));
+    assert!(file(&recording) - file(&reported) >= 14, "{} and {} MiB of files", file(&recording), file(&reported));
 }

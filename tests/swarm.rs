@@ -222,7 +222,7 @@ fn with_more_time(seed: u64) -> u64 {
 
 #[test]
 fn every_run_is_consistent_and_explain_names_its_causes() {
-    let (mut stalls, mut right, mut told, mut agreed) = (0u64, 0u64, 0u64, 0u64);
+    let (mut stalls, mut right, mut described, mut agreed) = (0u64, 0u64, 0u64, 0u64);
     // Seeds with a stall whose cause was reported wrongly.
     let mut wrong = std::collections::BTreeSet::new();
     for seed in seeds() {
@@ -262,15 +262,18 @@ fn every_run_is_consistent_and_explain_names_its_causes() {
         // Weighted by stalls: a run with two stalls must not count as much as one with two thousand.
         let count = truth.stalls.len() as u64;
         let names_it = first == Some(CauseId::from(worst.0));
-        (told, agreed) = (told + count, agreed + if names_it { count } else { 0 });
+        (described, agreed) = (described + count, agreed + if names_it { count } else { 0 });
         if !names_it {
             wrong.insert(seed);
         }
     }
-    println!("{right} of {stalls} stalls carry their true cause; explain names that of {agreed} of {told}");
+    println!("{right} of {stalls} stalls carry their true cause; explain names that of {agreed} of {described}");
     let replays: String = wrong.iter().take(5).map(|&seed| format!("\n{}", replay(seed))).collect();
     assert!(right * 100 >= stalls * 95, "{right} of {stalls} stalls carry their true cause{replays}");
-    assert!(agreed * 100 >= told * 95, "explain's top cause is the true one for {agreed} of {told} stalls{replays}");
+    assert!(
+        agreed * 100 >= described * 95,
+        "explain's top cause is the true one for {agreed} of {described} stalls{replays}"
+    );
 }
 
 /// Developers on small machines with 2.2 kernels, whose memory management has a separate model.

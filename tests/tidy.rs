@@ -131,11 +131,12 @@ fn error_types(text: &str) -> Vec<(usize, &str)> {
 /// Callers cannot match on an error that is a string.
 #[test]
 fn errors_are_types() {
-    let told: Vec<&str> = error_types("fn a() -> Result<Vec<(u8, String)>, fn() -> X> {} fn b() -> Result<u8, String>")
-        .into_iter()
-        .map(|(_, error)| error)
-        .collect();
-    assert_eq!(told, ["fn() -> X", "String"], "error_types() itself");
+    let reported: Vec<&str> =
+        error_types("fn a() -> Result<Vec<(u8, String)>, fn() -> X> {} fn b() -> Result<u8, String>")
+            .into_iter()
+            .map(|(_, error)| error)
+            .collect();
+    assert_eq!(reported, ["fn() -> X", "String"], "error_types() itself");
     let mut breaches = Vec::new();
     for path in source_folders().iter().flat_map(|folder| rust_files(folder)) {
         let text = text(&path);

@@ -233,13 +233,13 @@ fn level_1_is_refused_where_it_would_time_nothing() {
     let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_flatwater"));
     let recorded =
         command.args(["record", "--level", "1", "-t", "1s", "-p", &own, "-o"]).arg(&out).output().expect("runs");
-    let said = String::from_utf8_lossy(&recorded.stderr);
+    let message = String::from_utf8_lossy(&recorded.stderr);
     match flatwater_host::tracer::functions::allowed() {
-        Ok(()) => assert!(out.join("header.json").exists(), "{said}"),
+        Ok(()) => assert!(out.join("header.json").exists(), "{message}"),
         Err(_) => {
-            assert!(!recorded.status.success() && !out.exists(), "{:?}: {said}", recorded.status);
+            assert!(!recorded.status.success() && !out.exists(), "{:?}: {message}", recorded.status);
             for way_out in ["--level 2", "--level 0"] {
-                assert!(said.contains(way_out), "{said}");
+                assert!(message.contains(way_out), "{message}");
             }
         }
     }
@@ -342,8 +342,8 @@ fn recorded(min: &str, out: &Path, words: &[&str]) -> (serde_json::Value, Record
     let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_flatwater"));
     command.args(["record", "-m", min, "--format", "json", "-o"]).arg(out).arg("--").args(words);
     let output = command.output().expect("flatwater starts");
-    let told = serde_json::from_slice(&output.stdout).expect("an explanation");
-    (told, flatwater_recording::read(out).expect("a recording"))
+    let reported = serde_json::from_slice(&output.stdout).expect("an explanation");
+    (reported, flatwater_recording::read(out).expect("a recording"))
 }
 
 /// Reads completed by a device (Documentation/block/stat.rst).
@@ -392,9 +392,9 @@ fn events_are_not_lost_while_the_recordings_disk_is_frozen() {
     rustix::process::kill_process(pid, rustix::process::Signal::TERM).expect("it runs");
     assert!(recorder.wait().expect("it ends").success());
     let recording = flatwater_recording::read(&out).expect("a recording");
-    let told: u64 = recording.queue_owners.iter().filter(|row| row.device == name).map(|row| row.requests).sum();
-    eprintln!("{told} requests of {name}, {:?}", recording.header.losses);
-    assert!(told > 60_000, "{told} requests");
+    let reported: u64 = recording.queue_owners.iter().filter(|row| row.device == name).map(|row| row.requests).sum();
+    eprintln!("{reported} requests of {name}, {:?}", recording.header.losses);
+    assert!(reported > 60_000, "{reported} requests");
     assert_eq!(recording.header.losses.lost, 0);
 }
 
@@ -412,7 +412,7 @@ fn an_oom_kill_of_the_program_is_reported() {
     // The input has no newline, so tail buffers everything.
     let script =
         format!("echo $$ >{}/cgroup.procs; head -c 200M /dev/zero | tail -n 1 >/dev/null", group.path().display());
-    let (told, recording) = recorded("100us", &out, &["sh", "-c", &script]);
+    let (reported, recording) = recorded("100us", &out, &["sh", "-c", &script]);
     if let Some(gap) = recording.gaps.iter().find(|gap| gap.what == "the kernel's log") {
         return skip(Need::Root, test, &gap.why);
     }
@@ -420,11 +420,11 @@ fn an_oom_kill_of_the_program_is_reported() {
         recording.events.iter().filter_map(|event| event.kind.killed()).map(|(_, name)| name).collect();
     // Sometimes the kernel also kills `head`, before the memory of `tail` is free.
     assert!(matches!(victims[..], ["tail"] | ["tail", "head"]), "{:?}", recording.events);
-    let killed = &told["findings"][0];
-    assert_eq!(killed["cause"], "out-of-memory", "{}", told["findings"]);
+    let killed = &reported["findings"][0];
+    assert_eq!(killed["cause"], "out-of-memory", "{}", reported["findings"]);
     let headline = killed["headline"].as_str().unwrap_or_default();
     assert!(headline.contains("killed tail (pid") && headline.contains("which was recorded"), "{headline}");
-    assert!(told["notes"].to_string().contains("OOM killer killed tail"), "{}", told["notes"]);
+    assert!(reported["notes"].to_string().contains("OOM killer killed tail"), "{}", reported["notes"]);
 }
 
 /// The file under a loop device is truncated, so a read of the device fails. The recording has the error.
@@ -445,7 +445,8 @@ fn a_call_that_failed_is_recorded_with_its_error() {
     std::fs::File::options().write(true).open(&image).and_then(|file| file.set_len(0)).expect("truncate");
     let out = scratch.path().join("recording");
     let input = format!("if={}", device.path());
-    let (told, recording) = recorded("1us", &out, &["dd", "iflag=direct", "bs=4k", "count=1", &input, "of=/dev/null"]);
+    let (reported, recording) =
+        recorded("1us", &out, &["dd", "iflag=direct", "bs=4k", "count=1", &input, "of=/dev/null"]);
     // dd may end before its whole path is looked up.
     let last = |path: &str| path.rsplit('/').next().map(str::to_owned);
     let of_device =
@@ -453,7 +454,7 @@ fn a_call_that_failed_is_recorded_with_its_error() {
     let reads: Vec<&Call> = recording.calls.iter().filter(of_device).collect();
     assert_eq!(reads.iter().map(|call| call.errno).collect::<Vec<_>>(), [Some(libc::EIO as u32)], "{reads:?}");
     let note = "failed in the end: 1 read() with Input/output error (os error 5)";
-    assert!(told["notes"].to_string().contains(note), "{}", told["notes"]);
+    assert!(reported["notes"].to_string().contains(note), "{}", reported["notes"]);
     let opened = recording.calls.iter().filter(|call| call.op == OpKind::Open && call.errno.is_none());
     assert!(opened.count() > 0, "successful calls have no error");
 }
@@ -508,6 +509,6 @@ fn a_device_that_does_not_answer_is_named_with_its_request() {
     let explanation = flatwater_explain::explain(&recording);
     let top = &explanation.findings[0];
     assert_eq!(top.cause, flatwater_explain::CauseId::DeviceSlow, "{:?}", explanation.findings);
-    let said = format!("{name} had not completed");
-    assert!(top.evidence.iter().any(|evidence| evidence.text.contains(&said)), "{top:?}");
+    let message = format!("{name} had not completed");
+    assert!(top.evidence.iter().any(|evidence| evidence.text.contains(&message)), "{top:?}");
 }

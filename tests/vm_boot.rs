@@ -29,7 +29,7 @@ fn can_boot() -> bool {
     kernel
 }
 
-fn said(output: &Output) -> String {
+fn output_text(output: &Output) -> String {
     String::from_utf8_lossy(&output.stderr).into_owned()
 }
 
@@ -82,9 +82,9 @@ fn two_nodes_boot_and_the_spill_is_explained() {
     let scratch = tempfile::tempdir().expect("a scratch directory");
     let out = scratch.path().join("rec");
     let output = flatwater().args(run_arguments(&out)).args(["--set", PAUSE]).output().expect("runs");
-    assert!(output.status.success(), "{}", said(&output));
+    assert!(output.status.success(), "{}", output_text(&output));
     let recording = flatwater_recording::read(&out).expect("a recording");
-    assert!(recording.header.time_distorted || said(&output).contains("under kvm"));
+    assert!(recording.header.time_distorted || output_text(&output).contains("under kvm"));
     let nodes = recording.table(flatwater_recording::Table::Nodes).expect("nodes were sampled");
     assert_eq!(nodes.entities().len(), 2);
     let misses: i64 = nodes.by_entity().filter_map(|(_, rows)| rows.rise("numa_miss")).sum();
@@ -93,7 +93,7 @@ fn two_nodes_boot_and_the_spill_is_explained() {
     let kernel = recording.header.machine.kernel.as_deref().unwrap_or_default();
     let allocates = ["5.", "6.0.", "6.1.", "6.2.", "6.3."].iter().any(|old| kernel.starts_with(old));
     let variant = |name: &str| recording.header.hooks.iter().any(|status| status.hook == name);
-    let is_built = !said(&output).contains("built without its kernel tracer");
+    let is_built = !output_text(&output).contains("built without its kernel tracer");
     assert!(!allocates || (variant("bpf/hash") == is_built && !variant("bpf/task_storage")), "{kernel}");
     let explained = flatwater_explain::explain(&recording);
     assert!(
@@ -115,9 +115,9 @@ fn failed_run(scenario: &str, scratch: &Path, more: &[&str]) -> String {
     let child = child.expect("starts");
     let left = directory_of(child.id());
     let output = child.wait_with_output().expect("ends");
-    assert!(!output.status.success(), "{}", said(&output));
+    assert!(!output.status.success(), "{}", output_text(&output));
     assert!(!is_there(&left) && guests_in(&left) == 0, "{} is left", left.display());
-    said(&output)
+    output_text(&output)
 }
 
 #[test]
@@ -263,14 +263,14 @@ fn missing_qemu_and_missing_kernel_are_reported() {
         .output()
         .expect("runs");
     assert!(!without.status.success());
-    assert!(said(&without).contains("qemu-system-x86"), "{}", said(&without));
+    assert!(output_text(&without).contains("qemu-system-x86"), "{}", output_text(&without));
     let absent = flatwater()
         .args(run_arguments(&scratch.path().join("b")))
         .args(["--kernel", "/nonexistent/vmlinuz"])
         .output()
         .expect("runs");
     assert!(!absent.status.success());
-    assert!(said(&absent).contains("/nonexistent/vmlinuz"), "{}", said(&absent));
+    assert!(output_text(&absent).contains("/nonexistent/vmlinuz"), "{}", output_text(&absent));
 }
 
 #[test]

@@ -76,7 +76,7 @@ fn shared(dir: &Path) -> PathBuf {
     dir.join("libprecursor.so.1")
 }
 
-pub fn said(program: &str, args: &[&str]) -> String {
+pub fn stdout_of(program: &str, args: &[&str]) -> String {
     let mut command = Command::new(program);
     command.args(args);
     run(command)
@@ -88,10 +88,10 @@ fn the_shared_library_exports_the_symbols_of_its_map() {
     let dir = tempfile::tempdir().unwrap();
     let library = shared(dir.path());
     let library = library.to_str().unwrap();
-    let dynamic = said("readelf", &["-d", library]);
+    let dynamic = stdout_of("readelf", &["-d", library]);
     assert!(dynamic.contains("Library soname: [libprecursor.so.1]"), "{dynamic}");
     assert!(dynamic.contains("NODELETE"), "its handlers must outlive dlclose: {dynamic}");
-    let listed = said("nm", &["-D", "--defined-only", "--with-symbol-versions", library]);
+    let listed = stdout_of("nm", &["-D", "--defined-only", "--with-symbol-versions", library]);
     let names = listed.lines().map(|line| line.rsplit(' ').next().unwrap().to_owned());
     let mut found: Vec<String> = names.filter(|name| !VERSIONS.contains(&name.as_str())).collect();
     found.sort();
@@ -132,13 +132,13 @@ fn c_and_cpp_programs_use_the_whole_interface() {
         let program = dir.path().join(format!("use-{language}")).display().to_string();
         let strict = ["-Wall", "-Wextra", "-Wpedantic", "-Werror", "-g", standard, "-x", language];
         let rest = [source.as_str(), "-I", &include, "-L", folder, "-lprecursor", "-lpthread", "-o", &program];
-        said(compiler, &[&strict[..], &rest[..]].concat());
+        stdout_of(compiler, &[&strict[..], &rest[..]].concat());
         let data = dir.path().join(format!("data-{language}"));
         std::fs::create_dir(&data).unwrap();
         let mut command = Command::new(&program);
         command.arg(&data).env("LD_LIBRARY_PATH", folder);
         assert!(run(command).contains("all as promised"));
-        let needed = said("readelf", &["-d", &program]);
+        let needed = stdout_of("readelf", &["-d", &program]);
         assert!(needed.contains("Shared library: [libprecursor.so.1]"), "{needed}");
     }
 }
@@ -149,7 +149,7 @@ fn a_cpp_program_uses_the_installed_wrapper() {
     let dir = tempfile::tempdir().unwrap();
     let prefix = dir.path().join("prefix").display().to_string();
     let (target, install) = (library(), here().join("install.sh").display().to_string());
-    said(&install, &[target.parent().unwrap().to_str().unwrap(), &prefix, &prefix]);
+    stdout_of(&install, &[target.parent().unwrap().to_str().unwrap(), &prefix, &prefix]);
     let source = here().join("tests/abi/use.cpp").display().to_string();
     let pc = std::fs::read_to_string(format!("{prefix}/lib/pkgconfig/precursor.pc")).unwrap();
     assert!(pc.contains(&format!("prefix={prefix}\n")) && !pc.contains('@'), "{pc}");
@@ -158,7 +158,7 @@ fn a_cpp_program_uses_the_installed_wrapper() {
         let strict = ["-Wall", "-Wextra", "-Wpedantic", "-Werror", "-g", standard, &source];
         let (include, lib) = (format!("-I{prefix}/include"), format!("-L{prefix}/lib"));
         let rest = [include.as_str(), &lib, "-lprecursor", "-lpthread", "-o", &program];
-        said("g++", &[&strict[..], &rest[..]].concat());
+        stdout_of("g++", &[&strict[..], &rest[..]].concat());
         let data = dir.path().join(format!("data{standard}"));
         std::fs::create_dir(&data).unwrap();
         let mut command = Command::new(&program);
@@ -185,8 +185,8 @@ fn cmake(dir: &Path, prefix: &str, source: &str) {
     std::fs::create_dir(dir.join("cmake")).unwrap();
     std::fs::write(dir.join("cmake/CMakeLists.txt"), text).unwrap();
     let (from, to) = (dir.join("cmake").display().to_string(), dir.join("build").display().to_string());
-    said("cmake", &["-S", &from, "-B", &to, &format!("-DCMAKE_PREFIX_PATH={prefix}")]);
-    said("cmake", &["--build", &to]);
+    stdout_of("cmake", &["-S", &from, "-B", &to, &format!("-DCMAKE_PREFIX_PATH={prefix}")]);
+    stdout_of("cmake", &["--build", &to]);
     let data = dir.join("data-cmake");
     std::fs::create_dir(&data).unwrap();
     let mut command = Command::new(dir.join("build/use"));
@@ -201,7 +201,10 @@ fn the_library_may_be_unloaded() {
     let program = dir.path().join("unload").display().to_string();
     let include = here().join("include").display().to_string();
     let source = here().join("tests/abi/unload.c").display().to_string();
-    said("cc", &["-std=gnu11", "-Wall", "-Wextra", "-Werror", "-g", &source, "-I", &include, "-ldl", "-o", &program]);
+    stdout_of(
+        "cc",
+        &["-std=gnu11", "-Wall", "-Wextra", "-Werror", "-g", &source, "-I", &include, "-ldl", "-o", &program],
+    );
     let mut command = Command::new(&program);
     command.arg(&library).arg(dir.path().join("journal"));
     assert!(run(command).contains("unloaded"));
@@ -209,9 +212,9 @@ fn the_library_may_be_unloaded() {
 
 fn run(mut command: Command) -> String {
     let done = command.output().unwrap();
-    let said = format!("{}{}", String::from_utf8_lossy(&done.stdout), String::from_utf8_lossy(&done.stderr));
-    assert!(done.status.success(), "{command:?}: {:?}\n{said}", done.status);
-    said
+    let stdout_of = format!("{}{}", String::from_utf8_lossy(&done.stdout), String::from_utf8_lossy(&done.stderr));
+    assert!(done.status.success(), "{command:?}: {:?}\n{stdout_of}", done.status);
+    stdout_of
 }
 
 #[test]
@@ -225,8 +228,8 @@ fn the_c_example_runs_in_every_mode_under_address_sanitizer() {
             let file = dir.path().join(format!("journal-{mode}-{}", program.file_name().unwrap().display()));
             let mut command = Command::new(program);
             command.arg(&file).arg(mode.to_string());
-            let said = run(command);
-            assert!(said.contains("appends 1001, durable 248152 of 248152"), "{said}");
+            let stdout_of = run(command);
+            assert!(stdout_of.contains("appends 1001, durable 248152 of 248152"), "{stdout_of}");
             let bytes = std::fs::read(&file).unwrap();
             assert_eq!(precursor::records(&bytes).count(), 1001);
         }

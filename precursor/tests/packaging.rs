@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use crate::c_abi::{here, library, said};
+use crate::c_abi::{here, library, stdout_of};
 
 fn packages(out: &Path, which: &str) -> Vec<PathBuf> {
     let script = here().join("../tools/package_library.sh");
@@ -34,7 +34,7 @@ fn a_program_is_built_and_runs_with_the_files_of_the_debs() {
     let name = |deb: &Path| deb.file_name().unwrap().to_str().unwrap().split('_').next().unwrap().to_owned();
     assert_eq!(debs.iter().map(|deb| name(deb)).collect::<Vec<_>>(), ["libprecursor1", "libprecursor-dev"]);
     let root = out.path().join("root").display().to_string();
-    let listed: Vec<String> = debs.iter().map(|deb| said("dpkg-deb", &["-c", deb.to_str().unwrap()])).collect();
+    let listed: Vec<String> = debs.iter().map(|deb| stdout_of("dpkg-deb", &["-c", deb.to_str().unwrap()])).collect();
     contains_all(&listed[0], &["/libprecursor.so.1", "/copyright"]);
     assert!(!listed[0].contains("/include/"), "{}", listed[0]);
     contains_all(
@@ -43,13 +43,13 @@ fn a_program_is_built_and_runs_with_the_files_of_the_debs() {
     );
     contains_all(&listed[1], &["/precursor-config.cmake", "/precursor-config-version.cmake"]);
     assert!(!listed[1].lines().any(|line| line.ends_with("/libprecursor.so.1")), "{}", listed[1]);
-    let control = said("dpkg-deb", &["-f", debs[1].to_str().unwrap()]);
+    let control = stdout_of("dpkg-deb", &["-f", debs[1].to_str().unwrap()]);
     assert!(control.contains("Depends: libprecursor1 (= 9.8.7)"), "{control}");
     for deb in &debs {
-        said("dpkg-deb", &["-x", deb.to_str().unwrap(), &root]);
+        stdout_of("dpkg-deb", &["-x", deb.to_str().unwrap(), &root]);
     }
     // As an installed package: pkg-config with the root as its system.
-    let found = said("cc", &["-print-multiarch"]);
+    let found = stdout_of("cc", &["-print-multiarch"]);
     let lib = format!("{root}/usr/lib/{}", found.trim());
     let mut config = Command::new("pkg-config");
     config.args(["--cflags", "--libs", "precursor"]).env("PKG_CONFIG_LIBDIR", format!("{lib}/pkgconfig"));
@@ -64,7 +64,7 @@ fn a_program_is_built_and_runs_with_the_files_of_the_debs() {
     let mut words = vec!["-std=gnu11", &source, &include, &link];
     words.extend(flags.split_whitespace());
     words.extend(["-lpthread", "-o", &program]);
-    said("cc", &words);
+    stdout_of("cc", &words);
     let data = out.path().join("data");
     std::fs::create_dir(&data).unwrap();
     let done = Command::new(&program).arg(&data).env("LD_LIBRARY_PATH", &lib).output().unwrap();
@@ -82,7 +82,7 @@ fn the_rpms_hold_the_library_and_its_development_files() {
     let of = |name: &str| {
         let rpm = rpms.iter().find(|rpm| rpm.file_name().unwrap().to_str().unwrap().starts_with(name)).unwrap();
         let database = out.path().join("db").display().to_string();
-        said("rpm", &["--dbpath", &database, "-qlp", rpm.to_str().unwrap()])
+        stdout_of("rpm", &["--dbpath", &database, "-qlp", rpm.to_str().unwrap()])
     };
     contains_all(&of("libprecursor1-"), &["/usr/lib64/libprecursor.so.1"]);
     let dev = of("libprecursor-dev-");

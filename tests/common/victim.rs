@@ -87,18 +87,18 @@ pub fn run(tracer: &Tracer, path: &Path, turn: Turn, period: Duration, time: Dur
     });
     let mut blame = Blame::default();
     for call in slow {
-        let told = tracer.attribute(&call);
+        let reported = tracer.attribute(&call);
         let duration_ns = call.end_ns - call.start_ns;
         if std::env::var_os("FLATWATER_TEST_PARTS").is_some() {
-            print_segments(tracer, duration_ns, &told.segments);
+            print_segments(tracer, duration_ns, &reported.segments);
         }
         let mut at = 0;
-        let in_order = told.segments.iter().all(|segment| {
+        let in_order = reported.segments.iter().all(|segment| {
             let follows = segment.offset_ns == at;
             at += segment.ns;
             follows
         });
-        blame.add(duration_ns, &told.segments, in_order && at == duration_ns, told.damaged);
+        blame.add(duration_ns, &reported.segments, in_order && at == duration_ns, reported.damaged);
     }
     blame
 }

@@ -105,7 +105,7 @@ pub fn once(recipe: &'static Recipe, mode: Mode) -> Result<Outcome, String> {
     let recorded = recipe.recorded();
     let mut set = Set::up(recipe, time)?;
     let out = set.outside().join("recorded");
-    let said = match mode {
+    let message = match mode {
         Mode::Foreign => {
             let mut victim = Actor::start(recipe.victim, &set.path().join("data"), time, recipe.realtime);
             set.enter(victim.pid())?;
@@ -132,7 +132,7 @@ pub fn once(recipe: &'static Recipe, mode: Mode) -> Result<Outcome, String> {
             finish(&mut command, |pid| set.enter(pid))?
         }
     };
-    read(recipe, mode, &said)
+    read(recipe, mode, &message)
 }
 
 impl Recipe {
@@ -167,8 +167,8 @@ fn finish(command: &mut Command, started: impl Fn(u32) -> Result<(), String>) ->
         }
         std::thread::sleep(Duration::from_millis(20));
     };
-    let (said, complaint) = (out.join().unwrap_or_default(), err.join().unwrap_or_default());
-    if status.success() { Ok(said) } else { Err(format!("{status}: {}", complaint.trim())) }
+    let (message, complaint) = (out.join().unwrap_or_default(), err.join().unwrap_or_default());
+    if status.success() { Ok(message) } else { Err(format!("{status}: {}", complaint.trim())) }
 }
 
 fn end(child: &mut Child) {
@@ -186,8 +186,8 @@ fn drain(from: Option<impl std::io::Read + Send + 'static>) -> std::thread::Join
     })
 }
 
-fn read(recipe: &Recipe, mode: Mode, said: &str) -> Result<Outcome, String> {
-    let json: Value = serde_json::from_str(said).map_err(|error| format!("no JSON: {error}"))?;
+fn read(recipe: &Recipe, mode: Mode, message: &str) -> Result<Outcome, String> {
+    let json: Value = serde_json::from_str(message).map_err(|error| format!("no JSON: {error}"))?;
     let findings = json["findings"].as_array().into_iter().flatten();
     Ok(Outcome {
         recipe: recipe.name.to_owned(),
@@ -203,13 +203,14 @@ fn read(recipe: &Recipe, mode: Mode, said: &str) -> Result<Outcome, String> {
 
 fn parts(json: &Value) -> String {
     let causes = json["slow"]["causes"].as_array().into_iter().flatten();
-    let said = |cause: &Value| Some(format!("{} {:.1} ms", cause["cause"].as_str()?, cause["lost_ns"].as_f64()? / 1e6));
-    let mut said: Vec<String> = causes.filter_map(said).take(5).collect();
-    said.extend(json["notes"].as_array().into_iter().flatten().filter_map(|note| note.as_str().map(str::to_owned)));
+    let message =
+        |cause: &Value| Some(format!("{} {:.1} ms", cause["cause"].as_str()?, cause["lost_ns"].as_f64()? / 1e6));
+    let mut message: Vec<String> = causes.filter_map(message).take(5).collect();
+    message.extend(json["notes"].as_array().into_iter().flatten().filter_map(|note| note.as_str().map(str::to_owned)));
     let evidence = json["findings"][0]["evidence"].as_array().into_iter().flatten();
-    said.extend(evidence.filter_map(|evidence| evidence["text"].as_str().map(str::to_owned)));
+    message.extend(evidence.filter_map(|evidence| evidence["text"].as_str().map(str::to_owned)));
     // Hide the local path of the stage.
-    said.join("; ").replace(env!("CARGO_TARGET_TMPDIR"), "STAGE")
+    message.join("; ").replace(env!("CARGO_TARGET_TMPDIR"), "STAGE")
 }
 
 /// The kernel's release.

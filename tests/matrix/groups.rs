@@ -59,19 +59,20 @@ pub fn ask(kernel: &Kernel) -> Vec<String> {
     for (name, parent) in expected() {
         let groups = read(format!("{name}.groups"));
         let elsewhere = groups.lines().any(|group| Path::new(group).parent() != Some(Path::new(parent)));
-        let told: Option<serde_json::Value> = serde_json::from_str(&read(format!("{name}.json"))).ok();
-        let slow = told.as_ref().and_then(|told| told["findings"][0]["cause"].as_str()).unwrap_or("nothing");
+        let reported: Option<serde_json::Value> = serde_json::from_str(&read(format!("{name}.json"))).ok();
+        let slow =
+            reported.as_ref().and_then(|reported| reported["findings"][0]["cause"].as_str()).unwrap_or("nothing");
         println!("   {name}: {slow}; groups: {}", groups.trim().replace('\n', " "));
         let log = read(format!("{name}.json.log"));
         // Before 6.2 a device has no dirty limit. The hybrid steps need the memory controller of v1.
         let lacking = log.contains("/sys/class/bdi") && log.contains("does not have it");
-        if lacking || (name.starts_with("hybrid") && log.is_empty() && told.is_none()) {
+        if lacking || (name.starts_with("hybrid") && log.is_empty() && reported.is_none()) {
             println!(
                 "   {name}: this kernel lacks what it needs: {} {}",
                 log.trim(),
                 read("hybrid.log".to_owned()).trim()
             );
-        } else if told.is_none() {
+        } else if reported.is_none() {
             wrong.push(format!("{name}: {}", log.trim()));
         } else if groups.is_empty() || elsewhere {
             wrong.push(format!("{name}: not in {parent} but in {groups:?}"));

@@ -81,11 +81,11 @@ pub fn ask(kernel: &Kernel, file_systems: &[&str], steps: &str) -> Vec<String> {
         println!("== {} on {file_system}: {minutes:.1} minutes", kernel.name);
         wrong.extend(failed);
         for (name, what, right) in wanted {
-            let said = asked::first_named(&place, name);
-            println!("   {what}: {said:?}");
-            match said {
+            let message = asked::first_named(&place, name);
+            println!("   {what}: {message:?}");
+            match message {
                 Some((first, ..)) if right.contains(&first.as_str()) => {}
-                said => wrong.push(format!("{} on {file_system}: {what}: {said:?}, not {right:?}", kernel.name)),
+                message => wrong.push(format!("{} on {file_system}: {what}: {message:?}, not {right:?}", kernel.name)),
             }
         }
         if !names.contains(&"zram") {

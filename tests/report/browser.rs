@@ -19,7 +19,7 @@ fn pages_work_in_a_browser() {
     let folder = pages::written();
     let done = Command::new("node").arg("test/browser.mjs").arg(&folder).current_dir(web).output();
     let done = done.expect("node runs: install nodejs (tools/setup.sh test)");
-    let said = String::from_utf8_lossy(&done.stdout) + String::from_utf8_lossy(&done.stderr);
-    assert!(done.status.success(), "{said}");
-    assert!(said.contains("checks passed"), "{said}");
+    let message = String::from_utf8_lossy(&done.stdout) + String::from_utf8_lossy(&done.stderr);
+    assert!(done.status.success(), "{message}");
+    assert!(message.contains("checks passed"), "{message}");
 }

@@ -274,5 +274,5 @@ fn fates_are_counted_and_compared_with_floors() {
     [Fate::Kept, Fate::Skipped, Fate::Refused, Fate::ConfidentWrong].into_iter().for_each(|fate| counted.add(fate));
     let expected = Tally { skipped: 1, applied: 3, kept: 1, refused: 1, confident_wrong: 1, ..Tally::default() };
     assert_eq!(counted, expected);
-    assert!(below_floors(&[], &[("quote", 1, 0)]).iter().any(|told| told.starts_with("quote: 0 of 0 lost")));
+    assert!(below_floors(&[], &[("quote", 1, 0)]).iter().any(|reported| reported.starts_with("quote: 0 of 0 lost")));
 }

@@ -222,9 +222,10 @@ fn a_frozen_file_system_is_recorded_while_it_is_frozen() {
     let found: Vec<_> = recording.requests.iter().filter(standing).collect();
     let of_direct = found.iter().find(|request| request.submitter.pid == direct.id()).expect("its request");
     assert_eq!(of_direct.device, device.path().trim_start_matches("/dev/"), "{found:?}");
-    let said = |finding: &Finding| finding.evidence.iter().any(|evidence| evidence.text.contains("had not completed"));
+    let statement =
+        |finding: &Finding| finding.evidence.iter().any(|evidence| evidence.text.contains("had not completed"));
     let findings = flatwater_explain::explain(&recording).findings;
-    assert!(findings.iter().any(|finding| finding.cause == CauseId::DeviceSlow && said(finding)), "{findings:?}");
+    assert!(findings.iter().any(|finding| finding.cause == CauseId::DeviceSlow && statement(finding)), "{findings:?}");
     drop(frozen);
     assert!(writer.wait().expect("ends").success() && direct.wait().expect("ends").success());
     daemon.stop();

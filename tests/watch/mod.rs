@@ -227,7 +227,7 @@ fn a_wrong_configuration_is_reported_and_the_old_one_kept() {
     let _alone = alone();
     let place = Scratch::new("watch-wrong");
     let path = place.path().join("watch.toml");
-    for (text, said) in [
+    for (text, message) in [
         ("threshold = \"5ms\"\nlook_bak = \"60s\"\n", "line 2"),
         ("[store]\nsize = \"1MiB\"\n", "less than one recording"),
         ("[metrics]\nlisten = \"0.0.0.0:9177\"\n", "can be reached from other machines"),
@@ -235,9 +235,9 @@ fn a_wrong_configuration_is_reported_and_the_old_one_kept() {
         fs::write(&path, text).expect("write");
         let mut command = Command::new(env!("CARGO_BIN_EXE_flatwater"));
         let output = command.args(["watch", "--check", "-c"]).arg(&path).output().expect("runs");
-        let told = String::from_utf8_lossy(&output.stderr).into_owned();
-        assert_eq!(output.status.code(), Some(2), "{told}");
-        assert!(told.contains(said), "{told}");
+        let reported = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert_eq!(output.status.code(), Some(2), "{reported}");
+        assert!(reported.contains(message), "{reported}");
     }
     let shipped = concat!(env!("CARGO_MANIFEST_DIR"), "/../../packaging/watch.toml");
     let mut command = Command::new(env!("CARGO_BIN_EXE_flatwater"));
@@ -403,8 +403,8 @@ fn a_real_prometheus_scrapes_and_answers() {
     let check = Command::new(&promtool).args(["check", "metrics"]).stdin(Stdio::piped()).stderr(Stdio::piped()).spawn();
     let mut check = check.expect("promtool starts");
     // The format for clients that do not ask for a specific one.
-    let told = keys.get(ours, true);
-    let (head, body) = told.split_once("\r\n\r\n").expect("a head");
+    let reported = keys.get(ours, true);
+    let (head, body) = reported.split_once("\r\n\r\n").expect("a head");
     // tool() removed the last newline.
     let body = format!("{body}\n");
     assert!(head.contains(" 200 "), "{head}");
@@ -412,8 +412,8 @@ fn a_real_prometheus_scrapes_and_answers() {
     assert!(get(ours, "/metrics").is_none_or(|answer| !answer.contains("flatwater_")), "metrics without TLS");
     std::io::Write::write_all(&mut check.stdin.take().expect("a pipe"), body.as_bytes()).expect("write");
     let output = check.wait_with_output().expect("promtool ends");
-    let said = String::from_utf8_lossy(&output.stderr).into_owned();
-    assert!(!said.contains("error"), "{said}");
+    let message = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(!message.contains("error"), "{message}");
     let _prometheus = Prometheus::scraping(place.path(), ours, theirs, &keys);
     let query = |expression: &str| get(theirs, &format!("/api/v1/query?query={expression}")).unwrap_or_default();
     until("scraped", Duration::from_secs(60), || {

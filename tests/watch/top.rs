@@ -128,9 +128,9 @@ fn top_runs_without_a_daemon_but_not_without_a_terminal() {
         .stdin(Stdio::null())
         .output()
         .expect("runs");
-    let said = String::from_utf8_lossy(&output.stderr).into_owned();
-    assert_eq!(output.status.code(), Some(2), "{said}");
-    assert!(said.contains("no flatwater watch answers"), "{said}");
+    let message = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(output.status.code(), Some(2), "{message}");
+    assert!(message.contains("no flatwater watch answers"), "{message}");
     if !has_tmux("top alone") || !can_trace("top alone") {
         return;
     }
@@ -145,6 +145,6 @@ fn top_runs_without_a_daemon_but_not_without_a_terminal() {
     until("left", Duration::from_secs(20), || screen.tmux(&["list-sessions"]).is_empty());
     let mut command = Command::new(env!("CARGO_BIN_EXE_flatwater"));
     let output = command.args(["top", "--alone"]).stdin(Stdio::null()).output().expect("runs");
-    let said = String::from_utf8_lossy(&output.stderr).into_owned();
-    assert!(!output.status.success() && said.contains("requires a terminal"), "{said}");
+    let message = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(!output.status.success() && message.contains("requires a terminal"), "{message}");
 }

@@ -48,8 +48,8 @@ fn build() -> Result<()> {
     mvn.args(["-q", "-B", "compile", "dependency:build-classpath", "-Dmdep.outputFile=target/classpath"]);
     let done = mvn.current_dir(home()).output().context("SKIPPED: Chronicle Queue needs Maven: run mvn")?;
     if !done.status.success() {
-        let said = String::from_utf8_lossy(&done.stdout);
-        bail!("SKIPPED: Chronicle Queue could not be built: {}", said.lines().next().unwrap_or_default());
+        let message = String::from_utf8_lossy(&done.stdout);
+        bail!("SKIPPED: Chronicle Queue could not be built: {}", message.lines().next().unwrap_or_default());
     }
     Ok(())
 }

@@ -64,14 +64,14 @@ impl SlowVolume {
         let file = std::fs::File::create(&image)?;
         file.set_len(1 << 30)?;
         let mut volume = SlowVolume { image, device: None, mount, mounted: false, number: None };
-        let device = said("losetup", &["-f", "--show", path(&volume.image)?])?;
+        let device = stdout_of("losetup", &["-f", "--show", path(&volume.image)?])?;
         volume.device = Some(device.clone());
-        let backing = said("losetup", &["-n", "-O", "BACK-FILE", &device])?;
+        let backing = stdout_of("losetup", &["-n", "-O", "BACK-FILE", &device])?;
         if Path::new(&backing) != volume.image.canonicalize()? {
             bail!("{device} is backed by {backing}, not by the new image");
         }
-        said("mkfs.ext4", &["-q", "-E", "lazy_itable_init=0,lazy_journal_init=0", &device])?;
-        said("mount", &[&device, path(&volume.mount)?])?;
+        stdout_of("mkfs.ext4", &["-q", "-E", "lazy_itable_init=0,lazy_journal_init=0", &device])?;
+        stdout_of("mount", &[&device, path(&volume.mount)?])?;
         volume.mounted = true;
         let name = device.trim_start_matches("/dev/");
         let number = std::fs::read_to_string(format!("/sys/block/{name}/dev"))?.trim().to_owned();
@@ -114,7 +114,7 @@ fn path(path: &Path) -> Result<&str> {
     path.to_str().context("the directory's name must be UTF-8")
 }
 
-fn said(program: &str, args: &[&str]) -> Result<String> {
+fn stdout_of(program: &str, args: &[&str]) -> Result<String> {
     let done = Command::new(program).args(args).output().with_context(|| format!("run {program}"))?;
     if !done.status.success() {
         bail!("{program} {}: {}", args.join(" "), String::from_utf8_lossy(&done.stderr));

@@ -231,7 +231,7 @@ const AHEAD_BYTES: u64 = 4 << 20;
 struct Premapped {
     base: *mut u8,
     at: u64,
-    told: Arc<AtomicU64>,
+    reported: Arc<AtomicU64>,
 }
 
 impl Premapped {
@@ -251,9 +251,9 @@ impl Premapped {
             )
         };
         anyhow::ensure!(base != libc::MAP_FAILED, "mmap: {}", std::io::Error::last_os_error());
-        let told = Arc::new(AtomicU64::new(0));
+        let reported = Arc::new(AtomicU64::new(0));
         populate(base as usize, 0, AHEAD_BYTES);
-        let (seen, address) = (Arc::clone(&told), base as usize);
+        let (seen, address) = (Arc::clone(&reported), base as usize);
         std::thread::spawn(move || {
             let mut done = AHEAD_BYTES;
             while done < MAP_BYTES as u64 {
@@ -265,7 +265,7 @@ impl Premapped {
                 }
             }
         });
-        Ok(Premapped { base: base.cast(), at: 0, told })
+        Ok(Premapped { base: base.cast(), at: 0, reported })
     }
 }
 
@@ -281,7 +281,7 @@ impl Writer for Premapped {
         // SAFETY: the range ends within the mapping, as checked above, and only this thread stores into it.
         unsafe { std::ptr::copy_nonoverlapping(record.as_ptr(), self.base.add(self.at as usize), record.len()) };
         self.at += record.len() as u64;
-        self.told.store(self.at, Ordering::Relaxed);
+        self.reported.store(self.at, Ordering::Relaxed);
         Ok(())
     }
 }

@@ -54,7 +54,7 @@ fn perform(job: &flatwater_vm::Job, host: &mut Host) -> anyhow::Result<()> {
     let mut working = false;
     let mut second = u64::MAX;
     flatwater_host::run::run(&scenario, &options, &AtomicBool::new(false), &mut |progress| match progress {
-        Progress::Said(text) => host.tell(&Line::Said(text.to_owned())),
+        Progress::Message(text) => host.tell(&Line::Message(text.to_owned())),
         Progress::Measuring { elapsed_ns, total_ns, slow_calls, .. } => {
             if !std::mem::replace(&mut working, true) {
                 host.tell(&Line::Working);
@@ -63,7 +63,7 @@ fn perform(job: &flatwater_vm::Job, host: &mut Host) -> anyhow::Result<()> {
             if second != elapsed_ns / 1_000_000_000 {
                 second = elapsed_ns / 1_000_000_000;
                 let total_s = total_ns / 1_000_000_000;
-                host.tell(&Line::Said(format!("{second} of {total_s} s, {slow_calls} slow calls")));
+                host.tell(&Line::Message(format!("{second} of {total_s} s, {slow_calls} slow calls")));
             }
         }
     })

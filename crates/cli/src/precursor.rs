@@ -63,7 +63,7 @@ fn list(shm: &Path, clear: bool) -> anyhow::Result<Status> {
     let mut failed = false;
     for one in &found {
         let (bytes, name) = (Bytes(one.bytes), one.files.first().map(|f| f.display().to_string()).unwrap_or_default());
-        let told = match &one.owner {
+        let reported = match &one.owner {
             Owner::Living => "its writer is alive".to_owned(),
             Owner::Dead(path) => format!("its writer died; recover {}", path.display()),
             Owner::Nobody(Some(path)) => format!("stale: {} was closed, recovered or removed since", path.display()),
@@ -71,7 +71,7 @@ fn list(shm: &Path, clear: bool) -> anyhow::Result<Status> {
             Owner::Foreign(why) => format!("skipped, because it belongs to another user: {why}"),
             _ => "skipped: unknown state".to_owned(),
         };
-        common::print(&format!("{name} ({bytes}): {told}"))?;
+        common::print(&format!("{name} ({bytes}): {reported}"))?;
         if !clear {
             continue;
         }
@@ -110,7 +110,7 @@ fn follow(args: &Args, pid: u32, file: &Path) -> anyhow::Result<Status> {
     let options = FollowOptions { memory_bytes_max: budget.bytes, extend: args.extend };
     let mut follower = Follower::attach(pid, file, options)?;
     let begun = Instant::now();
-    let mut said = Instant::now();
+    let mut reported_at = Instant::now();
     let out_of_time = || args.duration.is_some_and(|limit| begun.elapsed() >= Duration::from_nanos(limit.0));
     while !stop.load(Ordering::Relaxed) && !out_of_time() {
         let (nap_ns, event) = follower.step()?;
@@ -122,8 +122,8 @@ fn follow(args: &Args, pid: u32, file: &Path) -> anyhow::Result<Status> {
             Some(event) => common::print(&tell(&event))?,
             None => {}
         }
-        if said.elapsed() >= Duration::from_secs(5) {
-            said = Instant::now();
+        if reported_at.elapsed() >= Duration::from_secs(5) {
+            reported_at = Instant::now();
             let s = follower.stats();
             let ahead = Bytes(s.warm.saturating_sub(s.position));
             let (position, rate) = (Bytes(s.position), Bytes(s.rate_bytes_per_s));

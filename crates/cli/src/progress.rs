@@ -27,8 +27,8 @@ impl Bar {
 
     pub fn tell(&self, progress: Progress<'_>) {
         match (&self.0, progress) {
-            (Some(bar), Progress::Said(text)) => bar.println(printable::output(text)),
-            (None, Progress::Said(text)) => common::say(format_args!("flatwater: {text}")),
+            (Some(bar), Progress::Message(text)) => bar.println(printable::output(text)),
+            (None, Progress::Message(text)) => common::say(format_args!("flatwater: {text}")),
             (Some(bar), Progress::Measuring { elapsed_ns, total_ns, slow_calls, lost_ns }) => {
                 bar.set_length(total_ns);
                 bar.set_position(elapsed_ns);

@@ -114,7 +114,7 @@ pub fn run(args: Args) -> anyhow::Result<Status> {
         imitation: !args.no_operations,
     };
     let progress = Bar::new();
-    let recorded = flatwater_host::record::record(&options, &stop.flag, &mut |said| progress.tell(said));
+    let recorded = flatwater_host::record::record(&options, &stop.flag, &mut |text| progress.tell(text));
     progress.clear();
     match &recorded {
         // The set-up was ready, so the directory is not empty, but it contains no calls. It was empty before.

@@ -181,11 +181,11 @@ fn on_host(args: &Args, scenario: &Scenario, out: &Dir, stop: &AtomicBool, progr
         apply: args.apply,
         drop_rights: true,
     };
-    let ran = flatwater_host::run::run(scenario, &options, stop, &mut |said| progress.tell(said));
+    let ran = flatwater_host::run::run(scenario, &options, stop, &mut |text| progress.tell(text));
     let (Err(HostError::Setup(why)), Some(fallback)) = (&ran, &scenario.fallback) else { return Ok(ran?) };
-    progress.tell(Progress::Said(&format!("{}: {why}; running {fallback} instead", scenario.name)));
+    progress.tell(Progress::Message(&format!("{}: {why}; running {fallback} instead", scenario.name)));
     let instead = scenario_of(args, fallback)?;
-    Ok(flatwater_host::run::run(&instead, &options, stop, &mut |said| progress.tell(said))?)
+    Ok(flatwater_host::run::run(&instead, &options, stop, &mut |text| progress.tell(text))?)
 }
 
 fn on_sim(scenario: &Scenario, out: &Dir) -> anyhow::Result<()> {

@@ -144,7 +144,7 @@ impl Performer for OnHost<'_> {
         number: usize,
         of: usize,
     ) -> anyhow::Result<Option<Recording>> {
-        self.bar.tell(Progress::Said(&format!("run {} of at most {of}: {arm:?}", number + 1)));
+        self.bar.tell(Progress::Message(&format!("run {} of at most {of}: {arm:?}", number + 1)));
         let name = format!("{:02}-{}", number + 1, if arm == Arm::A { "a" } else { "b" });
         let out = self.recordings.make_dir(&name)?;
         let options = RunOptions {

@@ -71,7 +71,7 @@ struct ExecArgs {
 pub fn run(args: &Args) -> anyhow::Result<Status> {
     let found = match &args.verb {
         Verb::FetchKernel { package } => {
-            kernel::fetch(package.as_deref(), &mut |said| common::say(format_args!("flatwater: {said}")))?
+            kernel::fetch(package.as_deref(), &mut |message| common::say(format_args!("flatwater: {message}")))?
         }
         Verb::Kernel { kernel } => kernel::find(kernel.as_deref())?,
         Verb::Exec(exec) => return self::exec(exec),
@@ -110,7 +110,7 @@ fn exec(args: &ExecArgs) -> anyhow::Result<Status> {
         keep_console: args.console,
         stop: stop.flag.clone(),
     };
-    let report = flatwater_vm::run(&job, &options, &mut |text| progress.tell(Progress::Said(text)));
+    let report = flatwater_vm::run(&job, &options, &mut |text| progress.tell(Progress::Message(text)));
     progress.clear();
     let report = report.context("vm exec")?;
     let kernel = format!("{} under {}", report.release, report.accelerator);

@@ -9,7 +9,7 @@ use super::common::{self, Usage};
 use super::message::number;
 use crate::status::Status;
 use flatwater_experiment::judge::main_operation;
-use flatwater_experiment::whatif::recorded::{self, Made};
+use flatwater_experiment::whatif::recorded::{self, RecordedModel};
 use flatwater_experiment::whatif::{self, Goal, Sweep, machine};
 use flatwater_recording::OpKind;
 use flatwater_recording::units::Nanos;
@@ -63,7 +63,7 @@ pub fn run(args: &Args) -> anyhow::Result<Status> {
     let sweeps: Vec<Sweep> =
         args.sweep.iter().map(|text| Sweep::parse(text)).collect::<Result<_, _>>().map_err(Usage::new)?;
     args.goal.as_deref().map(Goal::parse).transpose().map_err(Usage::new)?;
-    let (Made { scenario, assumed }, stalled) = prepared(args)?;
+    let (RecordedModel { scenario, assumed }, stalled) = prepared(args)?;
     let name = args.goal.clone().unwrap_or_else(|| format!("{}.p99.99", stalled.unwrap_or(OpKind::Write).name()));
     let goal = Goal::parse(&name).map_err(Usage::new)?;
     let kernel = scenario.kernel.as_deref().unwrap_or(NEWEST);
@@ -74,16 +74,16 @@ pub fn run(args: &Args) -> anyhow::Result<Status> {
     settings.extend(whatif::combinations(&sweeps, args.most, scenario.seed).map_err(Usage::new)?);
     let jobs = args.jobs.unwrap_or_else(|| std::thread::available_parallelism().map_or(1, usize::from));
     let bar = bar(settings.len());
-    let told = |done| told(&bar, done, settings.len());
+    let show_progress = |done| show_progress(&bar, done, settings.len());
     let tried = match args.warm {
         None => {
             let perform = |scenario: &Scenario| flatwater_sim::run(scenario).map(|(recording, _truth)| recording);
-            whatif::search(&scenario, &settings, goal, jobs, &perform, &told)
+            whatif::search(&scenario, &settings, goal, jobs, &perform, &show_progress)
         }
         Some(warm) => {
             let machine = flatwater_sim::Warm::up(&scenario, &flatwater_sim::Options::default(), warm.0)?;
             let perform = |changed: &Scenario| machine.go_on(changed).map(|(recording, _truth)| recording);
-            whatif::search_copies(&scenario, &settings, goal, jobs, &perform, &told)
+            whatif::search_copies(&scenario, &settings, goal, jobs, &perform, &show_progress)
         }
     };
     bar.finish_and_clear();
@@ -105,7 +105,7 @@ const NEWEST: &str = "linux-6.18";
 
 /// The scenario with all changes of the command line and the assumptions made for it, and the operation that stalled
 /// longest in the recording.
-fn prepared(args: &Args) -> anyhow::Result<(Made, Option<OpKind>)> {
+fn prepared(args: &Args) -> anyhow::Result<(RecordedModel, Option<OpKind>)> {
     let path = Path::new(&args.what);
     let mut stalled = None;
     let mut made = if path.is_dir() {
@@ -116,7 +116,7 @@ fn prepared(args: &Args) -> anyhow::Result<(Made, Option<OpKind>)> {
         made.assumed.extend(common::left_out(&mut made.scenario));
         made
     } else {
-        Made { scenario: Scenario::load(&args.what).map_err(Usage::new)?, assumed: Vec::new() }
+        RecordedModel { scenario: Scenario::load(&args.what).map_err(Usage::new)?, assumed: Vec::new() }
     };
     let scenario = &mut made.scenario;
     for given in &args.machine {
@@ -139,7 +139,7 @@ fn bar(runs: usize) -> ProgressBar {
     style.map(|style| bar.clone().with_style(style)).unwrap_or(bar)
 }
 
-fn told(bar: &ProgressBar, done: usize, of: usize) {
+fn show_progress(bar: &ProgressBar, done: usize, of: usize) {
     if bar.is_hidden() {
         common::say(format_args!("flatwater: {done} of {of} runs"));
     } else {

@@ -291,12 +291,12 @@ mod tests {
     use crate::judge::Judge;
     use crate::verdict::Verdict;
     use crate::work;
-    use flatwater_explain::testing::Made;
+    use flatwater_explain::testing::RecordingBuilder;
     use flatwater_recording::{Cause, ColumnKind, Entity, Header, OpKind, Recording, Series, Setup, Table};
 
     /// A minute of writes in windows of a second, each with 1 to 3 slow calls.
     fn minute(slow_ns: u64, setting: &str) -> flatwater_recording::Recording {
-        let mut made = Made::new();
+        let mut made = RecordingBuilder::new();
         for second in 0..60_u64 {
             let mut calls = vec![2_000 + second % 7; 200];
             calls.extend((0..1 + second % 3).map(|call| slow_ns + 100_000 * (second * 37 % 11 + call)));
@@ -370,7 +370,7 @@ mod tests {
 
     #[test]
     fn an_empty_recording_gives_no_verdict() {
-        let nothing = Made::new().done();
+        let nothing = RecordingBuilder::new().done();
         let comparison = compare(&nothing, &minute(3_000_000, "60"), Judge::Lost);
         assert_eq!(comparison.verdict, Verdict::NotProven);
         assert!(!comparison.notes.is_empty());
@@ -428,7 +428,8 @@ mod tests {
 
     #[test]
     fn time_after_the_exit_of_a_call_is_compared_by_cause() {
-        let slow = || Made::new().bucket("", OpKind::Write, &[2_000]).slow(OpKind::Write, &[(Cause::Lock, 3.0)]);
+        let slow =
+            || RecordingBuilder::new().bucket("", OpKind::Write, &[2_000]).slow(OpKind::Write, &[(Cause::Lock, 3.0)]);
         let over_high = slow().edit(|recording| recording.calls[0].after_exit_ns = 80_000_000).done();
         let found = compare(&over_high, &slow().done(), Judge::Cause(Cause::MemcgOverHigh));
         let row = found.causes.iter().find(|row| row.name == "memcg-over-high").expect("the row");

@@ -374,12 +374,12 @@ pub fn logarithm(judge: Judge, whole: f64) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::{Judge, Latencies, main_operation, stalls, whole};
-    use flatwater_explain::testing::Made;
+    use flatwater_explain::testing::RecordingBuilder;
     use flatwater_recording::{Cause, OpKind, PackedHistogram};
 
     #[test]
     fn only_the_foreground_after_settling_is_judged() {
-        let made = Made::new().bucket("", OpKind::Write, &[50_000_000, 2_000_000, 1_000]);
+        let made = RecordingBuilder::new().bucket("", OpKind::Write, &[50_000_000, 2_000_000, 1_000]);
         let recording = made.bucket("stream", OpKind::Write, &[900_000_000]).bucket("", OpKind::Stat, &[5; 9]).done();
         assert_eq!(main_operation(&[&recording]), Some(OpKind::Write));
         let latencies = Latencies::of(&recording, OpKind::Write, 0);
@@ -394,7 +394,7 @@ mod tests {
     #[test]
     fn one_stall_counts_once_for_all_calls_that_were_due_during_it() {
         let late: Vec<u64> = (0..200).map(|call| 40_000_000 - 200_000 * call).collect();
-        let recording = Made::new()
+        let recording = RecordingBuilder::new()
             .bucket("", OpKind::Write, &[vec![2_000; 199], vec![40_000_000]].concat())
             .edit(|recording| {
                 let mut waited = flatwater_recording::latency::histogram();
@@ -414,7 +414,8 @@ mod tests {
 
     #[test]
     fn time_after_the_exit_of_a_call_is_stall_time_of_memcg_over_high() {
-        let made = Made::new().bucket("", OpKind::Write, &[2_000; 9]).slow(OpKind::Write, &[(Cause::Lock, 3.0)]);
+        let made =
+            RecordingBuilder::new().bucket("", OpKind::Write, &[2_000; 9]).slow(OpKind::Write, &[(Cause::Lock, 3.0)]);
         let recording = made.edit(|recording| recording.calls[0].after_exit_ns = 80_000_000).done();
         let seconds = recording.header.duration_ns as f64 / 1e9;
         let of = |judge| whole(&recording, judge, 0).map(|ns_per_s| (ns_per_s * seconds).round());
@@ -429,7 +430,7 @@ mod tests {
     fn stalls_of_a_neighbour_are_not_judged() {
         let one = [(Cause::MemcgReclaim, 20.0)];
         let made = || {
-            let made = Made::new().slow_by("journal", OpKind::Write, &one);
+            let made = RecordingBuilder::new().slow_by("journal", OpKind::Write, &one);
             made.slow_by("stream", OpKind::Write, &[(Cause::MemcgReclaim, 900.0)])
         };
         let all = whole(&made().done(), Judge::Cause(Cause::MemcgReclaim), 0);
@@ -441,8 +442,13 @@ mod tests {
     /// A database waits for fdatasync(), but its writes were judged.
     #[test]
     fn the_operation_that_stalled_is_judged() {
-        let made =
-            || Made::new().bucket("", OpKind::Write, &[2_000; 900]).bucket("", OpKind::Fdatasync, &[2_000_000; 9]);
+        let made = || {
+            RecordingBuilder::new().bucket("", OpKind::Write, &[2_000; 900]).bucket(
+                "",
+                OpKind::Fdatasync,
+                &[2_000_000; 9],
+            )
+        };
         assert_eq!(main_operation(&[&made().done()]), Some(OpKind::Write), "no slow call");
         let stalled = made().slow(OpKind::Fdatasync, &[(Cause::JournalCommit, 40.0)]);
         let stalled = stalled.slow(OpKind::Write, &[(Cause::Lock, 3.0)]).done();

@@ -296,7 +296,7 @@ mod tests {
     use crate::judge::Judge;
     use crate::trial::Arm;
     use crate::verdict::Verdict;
-    use flatwater_explain::testing::Made;
+    use flatwater_explain::testing::RecordingBuilder;
     use flatwater_recording::units::Nanos;
     use flatwater_recording::{OpKind, Recording};
     use flatwater_workload::scenario::Scenario;
@@ -320,7 +320,7 @@ mod tests {
             self.seen.push((arm, scenario.setup.get("vm.dirty_bytes").map(str::to_owned)));
             let ns = 40_000_000 + 1_000_000 * (number as u64 % 3);
             let ns = if arm == Arm::A { ns } else { ns / 2 };
-            let made = Made::new().bucket("", OpKind::Write, &[ns; 20]);
+            let made = RecordingBuilder::new().bucket("", OpKind::Write, &[ns; 20]);
             Ok((number < self.stop_after).then(|| made.done()))
         }
     }

@@ -7,7 +7,7 @@ use flatwater_recording::{Column, Table};
 
 /// How often a cgroup reached a bound.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Met {
+pub struct LimitHits {
     pub path: String,
     pub times: i64,
     /// Whether the count is of the recorded time. A single reading counts since the cgroup was created.
@@ -17,18 +17,18 @@ pub struct Met {
 impl Facts<'_> {
     /// The cgroup that reached a bound most often; `bound` is the counter of that bound.
     #[must_use]
-    pub fn met_most(&self, bound: Column) -> Option<Met> {
+    pub fn limit_hits_most(&self, bound: Column) -> Option<LimitHits> {
         let table = self.recording.table(Table::Cgroup)?;
         let each = table.by_entity().filter_map(|(entity, rows)| {
             let rise = rows.rise(bound);
             let times = rise.or_else(|| rows.last(bound)).filter(|times| *times > 0)?;
-            Some(Met { path: entity.name.clone(), times, while_recorded: rise.is_some() })
+            Some(LimitHits { path: entity.name.clone(), times, while_recorded: rise.is_some() })
         });
-        each.max_by_key(|met| (met.while_recorded, met.times))
+        each.max_by_key(|matched| (matched.while_recorded, matched.times))
     }
 }
 
-impl Met {
+impl LimitHits {
     /// A finding from this count alone; `what` says what happened, as in `reached its limit`.
     #[must_use]
     pub fn finding(&self, cause: CauseId, headline: &str, what: &str) -> Finding {
@@ -41,7 +41,9 @@ impl Met {
             return finding;
         }
         finding
-            .but([Evidence::said("a single reading counts since the cgroup was created, which may have been long ago")])
+            .but([Evidence::statement(
+                "a single reading counts since the cgroup was created, which may have been long ago",
+            )])
             .settle("read memory.events and memory.pressure of the cgroup twice, a minute apart, while it is slow")
     }
 }
@@ -49,17 +51,17 @@ impl Met {
 #[cfg(test)]
 mod tests {
     use crate::cause::{memcg_over_high, memcg_reclaim};
-    use crate::testing::{Made, said};
+    use crate::testing::{RecordingBuilder, evidence_text};
     use flatwater_recording::{Entity, OpKind, Table};
 
-    fn events(column: &str, values: &[i64]) -> Made {
-        Made::new().counters(Table::Cgroup, &Entity::named("/db"), &[(column, values)])
+    fn events(column: &str, values: &[i64]) -> RecordingBuilder {
+        RecordingBuilder::new().counters(Table::Cgroup, &Entity::named("/db"), &[(column, values)])
     }
 
     #[test]
     fn a_reached_limit_is_suspected_and_less_so_from_one_reading() {
         let twice = events("events_max", &[100, 900]).found(&memcg_reclaim::ENTRY).expect("800 times");
-        assert!(said(&twice).contains("/db reached its limit 800 times while"), "{}", said(&twice));
+        assert!(evidence_text(&twice).contains("/db reached its limit 800 times while"), "{}", evidence_text(&twice));
         let once = events("events_high", &[182_733]).found(&memcg_over_high::ENTRY).expect("some time");
         assert!(once.weight < twice.weight && once.settle.contains("twice") && !once.against.is_empty());
         assert!(events("events_max", &[5, 5]).found(&memcg_reclaim::ENTRY).is_none(), "it does not rise");

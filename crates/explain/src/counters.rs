@@ -369,7 +369,7 @@ fn levels(readings: &[(u64, f64)]) -> Track {
 #[cfg(test)]
 mod tests {
     use crate::facts::Facts;
-    use crate::testing::{Made, rising};
+    use crate::testing::{RecordingBuilder, rising};
     use flatwater_recording::schema::{cpu, vmstat};
     use flatwater_recording::{Entity, Table};
 
@@ -390,7 +390,7 @@ mod tests {
         ];
         for named in [new, old] {
             let columns: Vec<(&str, &[i64])> = named.iter().map(|(name, values)| (*name, values.as_slice())).collect();
-            let recording = Made::new().counters(Table::Vmstat, &none, &columns).done();
+            let recording = RecordingBuilder::new().counters(Table::Vmstat, &none, &columns).done();
             let scans = Facts::of(&recording).scans().expect("scan counters");
             assert_eq!(
                 (scans.direct(), scans.kswapd(), scans.efficiency_percent()),
@@ -403,7 +403,7 @@ mod tests {
     fn scans_of_kswapd_that_the_log_lacks_are_not_zero() {
         let shown = |stolen: &str| {
             let columns: [(&str, &[i64]); 2] = [("pgscan_direct", &[0, 40, 80]), (stolen, &[0, 10, 20])];
-            let recording = Made::new().counters(Table::Vmstat, &Entity::default(), &columns).done();
+            let recording = RecordingBuilder::new().counters(Table::Vmstat, &Entity::default(), &columns).done();
             let scans = Facts::of(&recording).scans().expect("one counter");
             (scans.direct(), scans.kswapd(), scans.efficiency_percent())
         };
@@ -413,7 +413,7 @@ mod tests {
 
     #[test]
     fn a_missing_counter_is_not_zero_and_a_reset_has_no_rate() {
-        let made = Made::new().counters(Table::Vmstat, &Entity::default(), &[("pswpin", &[5, 9, 2, 4])]);
+        let made = RecordingBuilder::new().counters(Table::Vmstat, &Entity::default(), &[("pswpin", &[5, 9, 2, 4])]);
         let recording = made.done();
         let facts = Facts::of(&recording);
         assert!(facts.scans().is_none() && facts.vmstat_rate(vmstat::PSWPOUT).is_empty());
@@ -424,7 +424,7 @@ mod tests {
     #[test]
     fn shares_of_processor_time_sum_over_all_columns() {
         let columns: [(&str, &[i64]); 3] = [("user_ns", &[0, 25]), ("idle_ns", &[0, 70]), ("steal_ns", &[0, 5])];
-        let recording = Made::new().counters(Table::Cpu, &Entity::named("all"), &columns).done();
+        let recording = RecordingBuilder::new().counters(Table::Cpu, &Entity::named("all"), &columns).done();
         assert_eq!(Facts::of(&recording).cpu_share(cpu::STEAL_NS).mean(), Some(0.05));
     }
 }

@@ -123,7 +123,7 @@ impl Facts<'_> {
 #[cfg(test)]
 mod tests {
     use crate::facts::Facts;
-    use crate::testing::{Made, rising};
+    use crate::testing::{RecordingBuilder, rising};
     use flatwater_recording::schema::disks;
     use flatwater_recording::{Entity, Table};
 
@@ -135,7 +135,7 @@ mod tests {
             let columns: [(&str, &[i64]); 3] =
                 [(disks::WRITES.name, writes), (disks::READS.name, &reads), (disks::IO_NS.name, &io_ns)];
             let in_flight = vec![23; writes.len()];
-            let made = Made::new().counters(Table::Disks, &Entity::named("vda"), &columns);
+            let made = RecordingBuilder::new().counters(Table::Disks, &Entity::named("vda"), &columns);
             made.gauges(Table::Disks, &Entity::named("vda"), &[(disks::IN_FLIGHT.name, &in_flight)]).done()
         };
         let stood = shown(&[0, 80, 80, 80, 80, 300], &[0, 1_000, 2_000, 3_000, 4_000, 5_000]);
@@ -156,7 +156,7 @@ mod tests {
             (disks::QUEUE_NS, rising(7_000_000_000, 10)),
         ];
         let columns: Vec<(&str, &[i64])> = columns.iter().map(|(column, values)| (column.name, &values[..])).collect();
-        let recording = Made::new().counters(Table::Disks, &Entity::named("sda"), &columns).done();
+        let recording = RecordingBuilder::new().counters(Table::Disks, &Entity::named("sda"), &columns).done();
         let busy = Facts::of(&recording).busy_disks();
         assert_eq!(busy.iter().map(|disk| (disk.queue, disk.await_ms)).collect::<Vec<_>>(), [(7.0, 10.0)]);
     }

@@ -24,22 +24,22 @@ pub fn notes(facts: &Facts<'_>) -> Option<Note> {
     let mut kinds: Vec<((OpKind, u32), u64)> = kinds.into_iter().collect();
     kinds.sort_by_key(|(_, calls)| std::cmp::Reverse(*calls));
     let more = if kinds.len() > KINDS_MAX { ", and others" } else { "" };
-    let said = kinds.iter().take(KINDS_MAX).map(|((op, errno), calls)| {
+    let listed = kinds.iter().take(KINDS_MAX).map(|((op, errno), calls)| {
         format!("{calls} {}() with {}", op.name(), Error::from_raw_os_error(errno.cast_signed()))
     });
-    let said = said.collect::<Vec<_>>().join(", ");
-    (all > 0).then(|| Note::Text(format!("of the slow calls {all} failed in the end: {said}{more}")))
+    let listed = listed.collect::<Vec<_>>().join(", ");
+    (all > 0).then(|| Note::Text(format!("of the slow calls {all} failed in the end: {listed}{more}")))
 }
 
 #[cfg(test)]
 mod tests {
-    use crate::testing::Made;
+    use crate::testing::RecordingBuilder;
     use flatwater_recording::{Cause, OpKind};
 
     #[test]
     fn failed_calls_are_counted_by_kind_and_error() {
         let noted = |errno: Option<u32>| {
-            let made = Made::new().slow(OpKind::Fsync, &[(Cause::DeviceSlow, 900.0)]);
+            let made = RecordingBuilder::new().slow(OpKind::Fsync, &[(Cause::DeviceSlow, 900.0)]);
             let made = made.edit(|recording| recording.calls[0].errno = errno);
             let notes: Vec<String> = made.explained().notes.iter().map(ToString::to_string).collect();
             notes.into_iter().find(|note| note.contains("failed in the end"))

@@ -63,7 +63,7 @@ impl Finding {
         if facts.recording.header.time_distorted {
             let text = "this machine's virtual time is distorted (software emulation): the share holds, the \
                 milliseconds do not";
-            finding.against.push(Evidence::said(text));
+            finding.against.push(Evidence::statement(text));
         }
         finding
     }

@@ -180,17 +180,15 @@ impl Judged {
 #[cfg(test)]
 mod tests {
     use super::{Focus, FocusError};
-    use crate::testing::Made;
+    use crate::testing::RecordingBuilder;
     use crate::{CauseId, Explanation, explain_focused};
     use flatwater_recording::{Cause, OpKind, Recording, WatchedProcess};
 
     /// The background thread loses nine times as much as the main thread.
     fn redis(main_ms: f64) -> Recording {
-        let made = Made::new().slow_by("bio_aof", OpKind::Fdatasync, &[(Cause::PageWriteback, 900.0)]).slow_by(
-            "redis-server",
-            OpKind::Write,
-            &[(Cause::Lock, main_ms)],
-        );
+        let made = RecordingBuilder::new()
+            .slow_by("bio_aof", OpKind::Fdatasync, &[(Cause::PageWriteback, 900.0)])
+            .slow_by("redis-server", OpKind::Write, &[(Cause::Lock, main_ms)]);
         let made = made.edit(|recording| {
             recording.calls[0].tid = 9;
             recording.calls[0].file = Some("/data/a.aof".to_owned());

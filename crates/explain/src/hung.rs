@@ -76,14 +76,14 @@ mod tests {
     use flatwater_recording::{OpKind, QueueOwner, Request, RequestOp, Task};
 
     use crate::Finding;
-    use crate::testing::{Made, START_NS, said};
+    use crate::testing::{RecordingBuilder, START_NS, evidence_text};
 
     const S: u64 = 1_000_000_000;
 
     /// A write that has been at sda for 6 s when the recording ends; `other_s`: the second in which sda completed
     /// other requests.
     fn found(other_s: Option<u64>) -> Option<Finding> {
-        let made = Made::new().slow(OpKind::Fsync, &[(flatwater_recording::Cause::JournalCommit, 5_000.0)]);
+        let made = RecordingBuilder::new().slow(OpKind::Fsync, &[(flatwater_recording::Cause::JournalCommit, 5_000.0)]);
         let made = made.edit(|recording| {
             recording.calls[0].still_under_way = true;
             recording.requests.push(Request {
@@ -111,7 +111,7 @@ mod tests {
     fn a_device_hangs_if_it_completes_nothing() {
         let finding = found(None).expect("a finding");
         assert!(
-            said(&finding).contains("a write that jbd2/sda1-8 submitted, was given to its driver 6 s before"),
+            evidence_text(&finding).contains("a write that jbd2/sda1-8 submitted, was given to its driver 6 s before"),
             "{finding:?}"
         );
         assert!(found(Some(2)).is_some(), "what it completed just then had been given to it before");

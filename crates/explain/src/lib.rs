@@ -299,7 +299,7 @@ impl Evidence {
     }
 
     #[must_use]
-    pub fn said(text: impl Into<String>) -> Evidence {
+    pub fn statement(text: impl Into<String>) -> Evidence {
         Evidence { text: text.into(), value: None, unit: "", at_ns: None }
     }
 

@@ -63,14 +63,14 @@ fn of_events(recording: &Recording, import: &ImportSummary, finding: &Finding) -
     let kills = [CauseId::OutOfMemory, CauseId::LowmemExhausted, CauseId::CgroupLimitCache];
     let refusals = [CauseId::Fragmentation, CauseId::PageAllocation];
     let devices = [CauseId::DeviceSlow, CauseId::DeviceWait, CauseId::RequestQueue];
-    let said = recording.events.iter().filter_map(|event| match &event.kind {
+    let lines = recording.events.iter().filter_map(|event| match &event.kind {
         EventKind::OutOfMemory { line, .. } if kills.contains(&finding.cause) => Some(line),
         EventKind::AllocationFailure { line, .. } if refusals.contains(&finding.cause) => Some(line),
         EventKind::Device { line, .. } if devices.contains(&finding.cause) => Some(line),
         _ => None,
     });
     let mut found = Vec::new();
-    for line in said.take(TASKS_MAX) {
+    for line in lines.take(TASKS_MAX) {
         let begun: String = line.chars().take(80).collect();
         let printed = import.text.iter().find(|kept| kept.text.contains(begun.trim_end()));
         found.extend(printed.map(|kept| at(&kept.file, kept.line, kept.line)));
@@ -160,7 +160,7 @@ fn of_tables(recording: &Recording, import: &ImportSummary, finding: &Finding) -
 #[cfg(test)]
 mod tests {
     use super::names;
-    use crate::testing::Made;
+    use crate::testing::RecordingBuilder;
     use flatwater_recording::{Cause, ImportSummary, ReportedBy, SampledTask, Source};
 
     #[test]
@@ -182,7 +182,7 @@ mod tests {
         "dmesg".clone_into(&mut task.file);
         task.frame = Some("jbd2_log_wait_commit".to_owned());
         let frames = ["schedule", "jbd2_log_wait_commit"].map(str::to_owned).to_vec();
-        let explanation = Made::new()
+        let explanation = RecordingBuilder::new()
             .edit(|recording| {
                 recording.stacks.push(flatwater_recording::Stack { id: flatwater_recording::StackId(0), frames });
                 task.stack = Some(flatwater_recording::StackId(0));

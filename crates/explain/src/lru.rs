@@ -26,21 +26,21 @@ pub fn describe(finding: &mut Finding, recording: &Recording) {
         CauseId::ReclaimThrottle,
     ];
     if of_reclaim.contains(&finding.cause) {
-        finding.evidence.push(Evidence::said(format!("{text} (lru_gen.enabled = {bits})")));
+        finding.evidence.push(Evidence::statement(format!("{text} (lru_gen.enabled = {bits})")));
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use crate::testing::{Made, said};
+    use crate::testing::{RecordingBuilder, evidence_text};
     use flatwater_recording::{Cause, OpKind};
 
     fn first(cause: Cause, lru: Option<&str>) -> String {
-        let made = Made::new().slow(OpKind::Write, &[(cause, 500.0)]);
+        let made = RecordingBuilder::new().slow(OpKind::Write, &[(cause, 500.0)]);
         let made = lru
             .into_iter()
             .fold(made, |made, bits| made.edit(|recording| recording.header.setup.observe("lru_gen.enabled", bits)));
-        said(made.explained().findings.first().expect("a finding"))
+        evidence_text(made.explained().findings.first().expect("a finding"))
     }
 
     #[test]

@@ -108,12 +108,13 @@ fn percentiles(histogram: &Histogram<u64>, worst_ns: u64) -> Percentiles {
 #[cfg(test)]
 mod tests {
     use super::{operations, partly_timed};
-    use crate::testing::Made;
+    use crate::testing::RecordingBuilder;
     use flatwater_recording::{Cause, Event, EventKind, OpKind};
 
     #[test]
     fn buckets_are_merged_and_neighbours_stay_apart() {
-        let made = Made::new().bucket("", OpKind::Write, &[1_000, 2_000]).bucket("", OpKind::Write, &[9_000]);
+        let made =
+            RecordingBuilder::new().bucket("", OpKind::Write, &[1_000, 2_000]).bucket("", OpKind::Write, &[9_000]);
         let recording = made.bucket("stream", OpKind::Write, &[70_000_000]).done();
         let lines = operations(&recording);
         assert_eq!(lines.len(), 2);
@@ -125,9 +126,13 @@ mod tests {
 
     #[test]
     fn t8_slow_calls_of_the_time_in_which_not_every_call_was_timed_are_listed_apart() {
-        let whole = Made::new().bucket("", OpKind::Write, &[164_000]).slow(OpKind::Fsync, &[(Cause::RunQueue, 410.0)]);
+        let whole = RecordingBuilder::new()
+            .bucket("", OpKind::Write, &[164_000])
+            .slow(OpKind::Fsync, &[(Cause::RunQueue, 410.0)]);
         assert!(partly_timed(&whole.done()).is_none(), "a recording without such events timed every call");
-        let made = Made::new().bucket("", OpKind::Write, &[164_000]).slow(OpKind::Fsync, &[(Cause::RunQueue, 410.0)]);
+        let made = RecordingBuilder::new()
+            .bucket("", OpKind::Write, &[164_000])
+            .slow(OpKind::Fsync, &[(Cause::RunQueue, 410.0)]);
         let recording = made
             .edit(|recording| {
                 let start_ns = recording.header.clock.start_ns;
@@ -147,7 +152,7 @@ mod tests {
 
     #[test]
     fn no_percentile_exceeds_the_maximum() {
-        let recording = Made::new().bucket("", OpKind::Write, &[40_999_999]).done();
+        let recording = RecordingBuilder::new().bucket("", OpKind::Write, &[40_999_999]).done();
         let line = &operations(&recording)[0];
         assert_eq!((line.from_start.p50_ns, line.from_start.max_ns), (40_999_999, 40_999_999));
     }

@@ -52,7 +52,7 @@ pub fn held_by_reads(recording: &Recording) -> HashSet<StackId> {
 mod tests {
     use super::is_page_lock;
     use crate::CauseId;
-    use crate::testing::{Made, said};
+    use crate::testing::{RecordingBuilder, evidence_text};
     use flatwater_recording::{Cause, OpKind};
 
     const LOCKED: [&str; 6] = [
@@ -73,13 +73,14 @@ mod tests {
 
     #[test]
     fn a_page_that_others_read_is_a_read_only_if_the_writes_read_too() {
-        let locked = || Made::new().slow(OpKind::Write, &[(Cause::Lock, 60.0)]).stack(&LOCKED);
-        let names = |made: Made| made.explained().findings.iter().map(|finding| finding.cause).collect::<Vec<_>>();
+        let locked = || RecordingBuilder::new().slow(OpKind::Write, &[(Cause::Lock, 60.0)]).stack(&LOCKED);
+        let names =
+            |made: RecordingBuilder| made.explained().findings.iter().map(|finding| finding.cause).collect::<Vec<_>>();
         assert_eq!(names(locked()), [CauseId::Lock]);
         let both = || locked().slow(OpKind::Write, &[(Cause::SynchronousRead, 30.0)]);
         assert_eq!(names(both()), [CauseId::SynchronousRead]);
         let finding = &both().explained().findings[0];
         assert_eq!(finding.lost_ns, Some(90_000_000));
-        assert!(said(finding).contains("60 ms were spent waiting"), "{}", said(finding));
+        assert!(evidence_text(finding).contains("60 ms were spent waiting"), "{}", evidence_text(finding));
     }
 }

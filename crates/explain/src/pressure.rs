@@ -65,17 +65,17 @@ impl Facts<'_> {
 #[cfg(test)]
 mod tests {
     use crate::facts::Facts;
-    use crate::testing::Made;
+    use crate::testing::RecordingBuilder;
     use flatwater_recording::{Entity, Table};
 
     #[test]
     fn both_shares_are_those_of_one_reading() {
         let columns: [(&str, &[i64]); 2] =
             [("some_avg10_centipercent", &[4_500, 900]), ("full_avg10_centipercent", &[100, 800])];
-        let recording = Made::new().gauges(Table::Pressure, &Entity::named("io"), &columns).done();
+        let recording = RecordingBuilder::new().gauges(Table::Pressure, &Entity::named("io"), &columns).done();
         let pressed = Facts::of(&recording).pressed("io").expect("averages");
         assert_eq!((pressed.some, pressed.full), (0.45, Some(0.01)));
-        let alone = Made::new().gauges(Table::Pressure, &Entity::named("cpu"), &columns[..1]).done();
+        let alone = RecordingBuilder::new().gauges(Table::Pressure, &Entity::named("cpu"), &columns[..1]).done();
         assert_eq!(Facts::of(&alone).pressed("cpu").and_then(|pressed| pressed.full), None, "not printed, not 0");
     }
 }

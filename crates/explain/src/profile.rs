@@ -217,7 +217,7 @@ fn beside(recording: &Recording) -> Option<Evidence> {
     let listed: Vec<String> = (functions.iter().take(4))
         .map(|(name, count)| format!("{name} {:.1} %", f64::from(*count) * 100.0 / ALL))
         .collect();
-    (!listed.is_empty()).then(|| Evidence::said(format!("beside it: {}", listed.join(", "))))
+    (!listed.is_empty()).then(|| Evidence::statement(format!("beside it: {}", listed.join(", "))))
 }
 
 /// Adds what the profile shows: evidence to candidates that name the same cause, otherwise candidates.
@@ -306,11 +306,11 @@ fn background_reclaim(facts: &Facts<'_>, candidates: &mut Vec<Candidate>) {
 mod tests {
     use crate::Explanation;
     use crate::cause::CauseId;
-    use crate::testing::Made;
+    use crate::testing::RecordingBuilder;
     use flatwater_recording::{ReportedBy, SampledTask, Source, Stack, StackId};
 
     fn profiled(rows: &[(&str, u32)]) -> Explanation {
-        Made::new()
+        RecordingBuilder::new()
             .edit(|recording| {
                 recording.header.source = Source::Import;
                 for (at, (frame, count)) in rows.iter().enumerate() {

@@ -198,12 +198,13 @@ fn notes(facts: &Facts<'_>, focused: Option<&Focused>) -> Vec<Note> {
 #[cfg(test)]
 mod tests {
     use crate::cause::CauseId;
-    use crate::testing::Made;
+    use crate::testing::RecordingBuilder;
     use flatwater_recording::{Cause, Noise, Note, OpKind};
 
     #[test]
     fn findings_are_ordered_by_time_lost_with_unexplained_last() {
-        let made = Made::new().slow(OpKind::Write, &[(Cause::JournalCommit, 20.0), (Cause::Unexplained, 60.0)]);
+        let made =
+            RecordingBuilder::new().slow(OpKind::Write, &[(Cause::JournalCommit, 20.0), (Cause::Unexplained, 60.0)]);
         let explanation = made.slow(OpKind::Write, &[(Cause::MemcgReclaim, 40.0)]).explained();
         let names: Vec<CauseId> = explanation.findings.iter().map(|finding| finding.cause).collect();
         assert_eq!(names, [CauseId::MemcgReclaim, CauseId::JournalCommit, CauseId::Unexplained]);
@@ -211,7 +212,7 @@ mod tests {
 
     #[test]
     fn an_empty_recording_is_quiet() {
-        let findings = Made::new().explained().findings;
+        let findings = RecordingBuilder::new().explained().findings;
         assert_eq!(findings.len(), 1);
         assert_eq!(findings[0].cause, CauseId::Quiet);
     }
@@ -219,7 +220,7 @@ mod tests {
     #[test]
     fn machine_noise_is_not_blamed_on_memory() {
         let noise = Noise { gap_ns_max: 30_000_000, ..Noise::default() };
-        let made = Made::new().slow(OpKind::Write, &[(Cause::DirectReclaim, 25.0)]);
+        let made = RecordingBuilder::new().slow(OpKind::Write, &[(Cause::DirectReclaim, 25.0)]);
         let made = made.slow(OpKind::Write, &[(Cause::DirectReclaim, 12.0)]);
         let explanation = made.edit(|recording| recording.header.noise_before = Some(noise)).explained();
         assert_eq!(explanation.findings[0].cause, CauseId::Quiet);
@@ -239,7 +240,8 @@ mod tests {
             spin_ns: 10_000_000_000,
             ..Noise::default()
         };
-        let made = (0..20).fold(Made::new(), |made, _| made.slow(OpKind::Write, &[(Cause::DirectReclaim, 20.0)]));
+        let made =
+            (0..20).fold(RecordingBuilder::new(), |made, _| made.slow(OpKind::Write, &[(Cause::DirectReclaim, 20.0)]));
         let explanation = made.edit(|recording| recording.header.noise_before = Some(noise)).explained();
         assert_eq!(explanation.findings[0].cause, CauseId::DirectReclaim, "20 calls cannot all be one gap");
         assert_eq!(explanation.notes, []);
@@ -247,7 +249,7 @@ mod tests {
 
     #[test]
     fn distorted_time_is_noted_and_blames_no_cpu_time() {
-        let made = Made::new().slow(OpKind::Write, &[(Cause::RunQueue, 80.0), (Cause::NodeReclaim, 80.0)]);
+        let made = RecordingBuilder::new().slow(OpKind::Write, &[(Cause::RunQueue, 80.0), (Cause::NodeReclaim, 80.0)]);
         let explanation = made.edit(|recording| recording.header.time_distorted = true).explained();
         let names: Vec<CauseId> = explanation.findings.iter().map(|finding| finding.cause).collect();
         assert_eq!(names, [CauseId::NodeReclaim]);
@@ -256,7 +258,7 @@ mod tests {
 
     #[test]
     fn lost_events_are_noted() {
-        let explanation = Made::new().edit(|recording| recording.header.losses.lost = 3).explained();
+        let explanation = RecordingBuilder::new().edit(|recording| recording.header.losses.lost = 3).explained();
         let notes: Vec<String> = explanation.notes.iter().map(ToString::to_string).collect();
         assert_eq!(notes, ["events of the tracer: 3 lost in the ring buffer"]);
     }

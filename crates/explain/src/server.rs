@@ -88,7 +88,7 @@ impl Server {
 #[cfg(test)]
 mod tests {
     use super::Server;
-    use crate::testing::Made;
+    use crate::testing::RecordingBuilder;
     use flatwater_recording::{Cause, OpKind};
 
     const COMMIT: [&str; 4] = ["schedule", "wait_on_commit", "__nfs_commit_inode", "nfs_file_fsync"];
@@ -106,7 +106,7 @@ mod tests {
     #[test]
     fn half_of_the_wait_must_be_for_the_server() {
         let waited = |server: f64, disk: f64| {
-            let made = Made::new().slow(OpKind::Fsync, &[(Cause::DeviceWait, server)]).stack(&COMMIT);
+            let made = RecordingBuilder::new().slow(OpKind::Fsync, &[(Cause::DeviceWait, server)]).stack(&COMMIT);
             let made = made.slow(OpKind::Fsync, &[(Cause::DeviceWait, disk)]).stack(&DISK);
             made.found(&crate::cause::device_wait::ENTRY).expect("a wait")
         };

@@ -114,7 +114,7 @@ fn shown(key: &str, value: u64) -> String {
 #[cfg(test)]
 mod tests {
     use super::{at, largest, throughout};
-    use crate::testing::{Made, START_NS};
+    use crate::testing::{RecordingBuilder, START_NS};
     use flatwater_recording::{Cause, Event, EventKind, OpKind, Recording};
 
     fn changed(recording: &mut Recording, at_ns: u64, key: &str, new: &str) {
@@ -122,14 +122,14 @@ mod tests {
         recording.events.push(Event::new(at_ns, EventKind::SetupChange { key, old: None, new }));
     }
 
-    fn proposes(made: Made, key: &str) -> Option<String> {
+    fn proposes(made: RecordingBuilder, key: &str) -> Option<String> {
         let findings = made.explained().findings;
         findings.iter().flat_map(|finding| &finding.fixes).find_map(|fix| fix.set.get(key).map(str::to_owned))
     }
 
     #[test]
     fn a_timeline_changes_and_clears_settings() {
-        let made = Made::new().knob("vm.dirty_ratio", "20").knob("vm.swappiness", "60");
+        let made = RecordingBuilder::new().knob("vm.dirty_ratio", "20").knob("vm.swappiness", "60");
         let recording = made.edit(|recording| changed(recording, 500, "vm.dirty_bytes", "8388608")).done();
         assert_eq!(at(&recording, 499).get("vm.dirty_ratio"), Some("20"));
         assert_eq!(at(&recording, 500).get("vm.dirty_bytes"), Some("8388608"));
@@ -143,8 +143,9 @@ mod tests {
     /// runs.
     #[test]
     fn a_mode_switched_on_during_the_run_is_proposed_off() {
-        let stalled =
-            || Made::new().knob("vm.zone_reclaim_mode", "0").slow(OpKind::Write, &[(Cause::NodeReclaim, 40.0)]);
+        let stalled = || {
+            RecordingBuilder::new().knob("vm.zone_reclaim_mode", "0").slow(OpKind::Write, &[(Cause::NodeReclaim, 40.0)])
+        };
         let key = "vm.zone_reclaim_mode";
         assert_eq!(proposes(stalled(), key), None, "it was off all the time");
         let before = stalled().edit(|recording| changed(recording, START_NS - 1, "vm.zone_reclaim_mode", "1"));
@@ -157,12 +158,14 @@ mod tests {
     #[test]
     fn a_value_in_force_is_exceeded_or_not_proposed() {
         let key = "vm.watermark_scale_factor";
-        let stalled = |now: &str| Made::new().knob(key, now).slow(OpKind::Write, &[(Cause::DirectReclaim, 40.0)]);
+        let stalled =
+            |now: &str| RecordingBuilder::new().knob(key, now).slow(OpKind::Write, &[(Cause::DirectReclaim, 40.0)]);
         for (now, proposed) in [("10", Some("200")), ("200", Some("400")), ("600", Some("1000")), ("1000", None)] {
             assert_eq!(proposes(stalled(now), key).as_deref(), proposed, "{now}");
         }
         let key = "vm.dirty_background_bytes";
-        let throttled = |now: &str| Made::new().knob(key, now).slow(OpKind::Write, &[(Cause::DirtyThrottle, 40.0)]);
+        let throttled =
+            |now: &str| RecordingBuilder::new().knob(key, now).slow(OpKind::Write, &[(Cause::DirtyThrottle, 40.0)]);
         for (now, proposed) in [("0", Some("16777216")), ("67108864", Some("16777216")), ("8388608", Some("4194304"))] {
             assert_eq!(proposes(throttled(now), key).as_deref(), proposed, "{now}");
         }
@@ -171,7 +174,8 @@ mod tests {
 
     #[test]
     fn a_knob_of_the_model_is_proposed_for_the_model_only() {
-        let read = || Made::new().slow(OpKind::Write, &[(Cause::SlabRefill, 40.0)]).stack(&["s_show", "seq_read"]);
+        let read =
+            || RecordingBuilder::new().slow(OpKind::Write, &[(Cause::SlabRefill, 40.0)]).stack(&["s_show", "seq_read"]);
         let key = "monitor.slabinfo_interval";
         assert_eq!(proposes(read(), key), None);
         let model = read().edit(|recording| recording.header.source = flatwater_recording::Source::Sim);

@@ -30,22 +30,26 @@ mod tests {
     use super::fit;
     use crate::Fix;
     use crate::facts::Facts;
-    use crate::testing::Made;
+    use crate::testing::RecordingBuilder;
 
     #[test]
     fn a_knob_that_the_kernel_lacks_is_replaced() {
         let fix = || Fix::knob("start kswapd earlier", knob!("vm.watermark_scale_factor"), "200");
-        let old = Made::new().kernel("2.6.32-431.el6.x86_64").done();
-        let told = fit(fix(), &Facts::of(&old));
-        assert!(told.set.get("vm.watermark_scale_factor").is_none());
-        assert!(told.text.contains("min_free_kbytes") && told.text.contains("came with 4.6"), "{}", told.text);
-        let new = Made::new().done();
+        let old = RecordingBuilder::new().kernel("2.6.32-431.el6.x86_64").done();
+        let reported = fit(fix(), &Facts::of(&old));
+        assert!(reported.set.get("vm.watermark_scale_factor").is_none());
+        assert!(
+            reported.text.contains("min_free_kbytes") && reported.text.contains("came with 4.6"),
+            "{}",
+            reported.text
+        );
+        let new = RecordingBuilder::new().done();
         assert_eq!(fit(fix(), &Facts::of(&new)), fix());
     }
 
     #[test]
     fn an_unknown_kernel_is_not_treated_as_old() {
-        let unknown = Made::new().edit(|recording| recording.header.machine.kernel = None).done();
+        let unknown = RecordingBuilder::new().edit(|recording| recording.header.machine.kernel = None).done();
         let fix = Fix::knob("write back early", knob!("vm.dirty_background_bytes"), "16MiB");
         assert_eq!(fit(fix.clone(), &Facts::of(&unknown)), fix);
     }

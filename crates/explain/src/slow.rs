@@ -81,13 +81,14 @@ pub fn summary(facts: &Facts<'_>) -> Slow {
 
 #[cfg(test)]
 mod tests {
-    use crate::testing::Made;
+    use crate::testing::RecordingBuilder;
     use crate::{CauseId, explain};
     use flatwater_recording::{Cause, OpKind, Source};
 
     #[test]
     fn shares_sum_to_one_and_unexplained_comes_last() {
-        let made = Made::new().slow(OpKind::Write, &[(Cause::MemcgReclaim, 5.0), (Cause::Unexplained, 20.0)]);
+        let made =
+            RecordingBuilder::new().slow(OpKind::Write, &[(Cause::MemcgReclaim, 5.0), (Cause::Unexplained, 20.0)]);
         let recording = made.slow(OpKind::Write, &[(Cause::JournalCommit, 15.0)]).done();
         let slow = explain(&recording).slow;
         let names: Vec<CauseId> = slow.causes.iter().map(|share| share.cause).collect();
@@ -98,14 +99,16 @@ mod tests {
 
     #[test]
     fn a_neighbours_slow_calls_are_not_the_foregrounds() {
-        let made = Made::new().slow_by("stream", OpKind::Write, &[(Cause::DirtyThrottle, 900.0)]).neighbour("stream");
+        let made = RecordingBuilder::new()
+            .slow_by("stream", OpKind::Write, &[(Cause::DirtyThrottle, 900.0)])
+            .neighbour("stream");
         let slow = explain(&made.slow(OpKind::Write, &[(Cause::RunQueue, 2.0)]).done()).slow;
         assert_eq!((slow.calls, slow.lost_ns), (1, 2_000_000));
     }
 
     #[test]
     fn uncovered_time_is_unexplained() {
-        let mut recording = Made::new().slow(OpKind::Write, &[(Cause::RunQueue, 4.0)]).done();
+        let mut recording = RecordingBuilder::new().slow(OpKind::Write, &[(Cause::RunQueue, 4.0)]).done();
         recording.calls[0].duration_ns = 10_000_000;
         let slow = explain(&recording).slow;
         assert_eq!(slow.named_share, Some(0.4));
@@ -115,8 +118,9 @@ mod tests {
 
     #[test]
     fn a_call_that_had_not_returned_counts_with_its_time_so_far() {
-        let made =
-            Made::new().slow(OpKind::Write, &[(Cause::FsFreeze, 3_000.0)]).slow(OpKind::Write, &[(Cause::Lock, 2.0)]);
+        let made = RecordingBuilder::new()
+            .slow(OpKind::Write, &[(Cause::FsFreeze, 3_000.0)])
+            .slow(OpKind::Write, &[(Cause::Lock, 2.0)]);
         let explanation = made.edit(|recording| recording.calls[0].still_under_way = true).explained();
         let slow = &explanation.slow;
         assert_eq!((slow.calls, slow.still_under_way, slow.under_way_ns_max), (2, 1, 3_000_000_000));
@@ -125,18 +129,18 @@ mod tests {
 
     #[test]
     fn slow_calls_that_a_log_only_counts_are_not_quiet() {
-        let made = Made::new().bucket("", OpKind::Other, &[100_000, 900_000_000, 2_000_000_000]);
+        let made = RecordingBuilder::new().bucket("", OpKind::Other, &[100_000, 900_000_000, 2_000_000_000]);
         let explanation = made.edit(|recording| recording.header.source = Source::Import).explained();
         assert_eq!((explanation.slow.calls, explanation.slow.named_share), (2, Some(0.0)));
         assert_eq!(explanation.findings[0].cause, CauseId::Unexplained);
         assert!(explanation.findings[0].evidence[0].text.contains("2 of 3"), "{:?}", explanation.findings[0].evidence);
-        let fast = Made::new().bucket("", OpKind::Write, &[100_000; 50]);
+        let fast = RecordingBuilder::new().bucket("", OpKind::Write, &[100_000; 50]);
         let fast = fast.edit(|recording| recording.header.source = Source::Import).explained();
         assert_eq!(fast.findings[0].cause, CauseId::Quiet);
     }
 
     #[test]
     fn no_slow_call_leaves_the_share_open() {
-        assert_eq!(explain(&Made::new().done()).slow.named_share, None);
+        assert_eq!(explain(&RecordingBuilder::new().done()).slow.named_share, None);
     }
 }

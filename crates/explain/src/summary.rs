@@ -121,11 +121,11 @@ mod tests {
     use flatwater_recording::{Cause, OpKind, SummaryOrigin};
 
     use super::of;
-    use crate::testing::Made;
+    use crate::testing::RecordingBuilder;
 
     #[test]
     fn a_recording_without_waits_names_no_aggressor_and_keeps_all_time() {
-        let made = Made::new()
+        let made = RecordingBuilder::new()
             .slow(OpKind::Write, &[(Cause::DirtyThrottle, 40.0), (Cause::RunQueue, 2.0)])
             .slow_by("noise", OpKind::Write, &[(Cause::DirtyThrottle, 9.0)])
             .neighbour("noise")
@@ -142,9 +142,11 @@ mod tests {
 
     #[test]
     fn a_recording_of_the_daemon_is_a_capture() {
-        let made = Made::new().edit(|recording| recording.header.trigger = Some("stall".to_owned())).done();
+        let made = RecordingBuilder::new().edit(|recording| recording.header.trigger = Some("stall".to_owned())).done();
         assert!(of(&made).iter().all(|row| row.origin == SummaryOrigin::Capture));
-        let noted = Made::new().edit(|recording| recording.header.notes.insert(0, "set off by stall: x".into())).done();
+        let noted = RecordingBuilder::new()
+            .edit(|recording| recording.header.notes.insert(0, "set off by stall: x".into()))
+            .done();
         assert!(of(&noted).iter().all(|row| row.origin == SummaryOrigin::Recording), "a note is text for readers");
     }
 }

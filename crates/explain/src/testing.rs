@@ -17,43 +17,43 @@ pub const START_NS: u64 = 1_000_000_000;
 
 /// A recording being built: 10 s on a host with kernel 6.18, threshold 1 ms, no calls and no series.
 #[derive(Clone, Debug)]
-pub struct Made(Recording);
+pub struct RecordingBuilder(Recording);
 
-impl Default for Made {
-    fn default() -> Made {
-        Made::new()
+impl Default for RecordingBuilder {
+    fn default() -> RecordingBuilder {
+        RecordingBuilder::new()
     }
 }
 
-impl Made {
-    pub fn new() -> Made {
+impl RecordingBuilder {
+    pub fn new() -> RecordingBuilder {
         let mut recording = Recording::default();
         recording.header.duration_ns = 10_000_000_000;
         recording.header.threshold_ns = 1_000_000;
         recording.header.machine.kernel = Some("6.18.0".to_owned());
         recording.header.machine.page_bytes = Some(4096);
-        Made(recording)
+        RecordingBuilder(recording)
     }
 
     pub fn done(self) -> Recording {
         self.0
     }
 
-    pub fn edit(mut self, edit: impl FnOnce(&mut Recording)) -> Made {
+    pub fn edit(mut self, edit: impl FnOnce(&mut Recording)) -> RecordingBuilder {
         edit(&mut self.0);
         self
     }
 
-    pub fn kernel(self, release: &str) -> Made {
+    pub fn kernel(self, release: &str) -> RecordingBuilder {
         self.edit(|recording| recording.header.machine.kernel = Some(release.to_owned()))
     }
 
     /// Adds a slow call of the foreground's thread, with segments of (cause, ms), all bracketed.
-    pub fn slow(self, op: OpKind, segments: &[(Cause, f64)]) -> Made {
+    pub fn slow(self, op: OpKind, segments: &[(Cause, f64)]) -> RecordingBuilder {
         self.slow_by("main", op, segments)
     }
 
-    pub fn slow_by(mut self, thread: &str, op: OpKind, segments: &[(Cause, f64)]) -> Made {
+    pub fn slow_by(mut self, thread: &str, op: OpKind, segments: &[(Cause, f64)]) -> RecordingBuilder {
         let mut offset_ns = 0;
         let mut tiles = Vec::new();
         for &(cause, ms) in segments {
@@ -68,7 +68,7 @@ impl Made {
     }
 
     /// Gives this stack, innermost frame first, to the last segment of the last call.
-    pub fn stack(mut self, frames: &[&str]) -> Made {
+    pub fn stack(mut self, frames: &[&str]) -> RecordingBuilder {
         let id = StackId(self.0.stacks.len() as u32);
         self.0.stacks.push(Stack { id, frames: frames.iter().map(|&frame| frame.to_owned()).collect() });
         if let Some(segment) = self.0.calls.last_mut().and_then(|call| call.segments.last_mut()) {
@@ -77,32 +77,32 @@ impl Made {
         self
     }
 
-    pub fn neighbour(self, thread: &str) -> Made {
+    pub fn neighbour(self, thread: &str) -> RecordingBuilder {
         self.edit(|recording| recording.header.target.neighbours.push(thread.to_owned()))
     }
 
-    pub fn knob(self, key: &str, value: &str) -> Made {
+    pub fn knob(self, key: &str, value: &str) -> RecordingBuilder {
         self.edit(|recording| recording.header.setup.observe(key, value))
     }
 
-    pub fn node(self, node: u32, memory_bytes: u64, distances: &[u32]) -> Made {
+    pub fn node(self, node: u32, memory_bytes: u64, distances: &[u32]) -> RecordingBuilder {
         let shape =
             NodeShape { node, cpus: vec![node], memory_bytes: Some(memory_bytes), distances: distances.to_vec() };
         self.edit(|recording| recording.header.machine.nodes.push(shape))
     }
 
-    pub fn report(self, text: &str) -> Made {
+    pub fn report(self, text: &str) -> RecordingBuilder {
         let event = Event::new(START_NS, EventKind::report(text));
         self.edit(|recording| recording.events.push(event))
     }
 
     /// Adds readings of counters, one row a second.
-    pub fn counters(self, table: Table, entity: &Entity, columns: &[(&str, &[i64])]) -> Made {
+    pub fn counters(self, table: Table, entity: &Entity, columns: &[(&str, &[i64])]) -> RecordingBuilder {
         self.sampled(table, entity, ColumnKind::Counter, columns)
     }
 
     /// Adds 20 s of pages scanned by kswapd and by callers, and of pages freed, per second.
-    pub fn scans(self, kswapd_per_s: i64, direct_per_s: i64, steal_per_s: i64) -> Made {
+    pub fn scans(self, kswapd_per_s: i64, direct_per_s: i64, steal_per_s: i64) -> RecordingBuilder {
         let columns = [
             ("pgscan_kswapd", rising(kswapd_per_s, 20)),
             ("pgscan_direct", rising(direct_per_s, 20)),
@@ -113,11 +113,17 @@ impl Made {
     }
 
     /// Adds readings of gauges, one row a second.
-    pub fn gauges(self, table: Table, entity: &Entity, columns: &[(&str, &[i64])]) -> Made {
+    pub fn gauges(self, table: Table, entity: &Entity, columns: &[(&str, &[i64])]) -> RecordingBuilder {
         self.sampled(table, entity, ColumnKind::Gauge, columns)
     }
 
-    fn sampled(mut self, table: Table, entity: &Entity, kind: ColumnKind, columns: &[(&str, &[i64])]) -> Made {
+    fn sampled(
+        mut self,
+        table: Table,
+        entity: &Entity,
+        kind: ColumnKind,
+        columns: &[(&str, &[i64])],
+    ) -> RecordingBuilder {
         if self.0.table(table).is_none() {
             self.0.series.push(Series::new(table));
         }
@@ -135,7 +141,7 @@ impl Made {
         self
     }
 
-    pub fn bucket(mut self, thread: &str, op: OpKind, latencies_ns: &[u64]) -> Made {
+    pub fn bucket(mut self, thread: &str, op: OpKind, latencies_ns: &[u64]) -> RecordingBuilder {
         let mut from_start = histogram();
         for &ns in latencies_ns {
             from_start.saturating_record(ns);
@@ -170,7 +176,7 @@ pub fn rising(per_s: i64, rows: usize) -> Vec<i64> {
 }
 
 /// Headline, evidence and counter-evidence as one text, for tests that look for a figure.
-pub fn said(finding: &Finding) -> String {
+pub fn evidence_text(finding: &Finding) -> String {
     let evidence = finding.evidence.iter().chain(&finding.against).map(|evidence| evidence.text.as_str());
     std::iter::once(finding.headline.as_str()).chain(evidence).collect::<Vec<_>>().join("\n")
 }

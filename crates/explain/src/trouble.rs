@@ -85,12 +85,14 @@ fn of_event(event: &Event) -> Option<(u64, &str)> {
 mod tests {
     use super::of_devices;
     use crate::facts::Facts;
-    use crate::testing::Made;
+    use crate::testing::RecordingBuilder;
 
     #[test]
     fn trouble_of_another_disk_does_not_count() {
         let awaited = |device: &str, line: &str| {
-            let made = Made::new().report(line).edit(|recording| recording.header.target.device = Some(device.into()));
+            let made = RecordingBuilder::new()
+                .report(line)
+                .edit(|recording| recording.header.target.device = Some(device.into()));
             of_devices(&Facts::of(&made.done())).is_some()
         };
         let failed = "blk_update_request: I/O error, dev sdb, sector 4711";
@@ -104,16 +106,17 @@ mod tests {
 
     #[test]
     fn timeouts_are_trouble_and_other_lines_are_not() {
-        let made =
-            Made::new().report("nvme nvme0: I/O 12 QID 3 timeout, aborting").report("ata1.00: hard resetting link");
+        let made = RecordingBuilder::new()
+            .report("nvme nvme0: I/O 12 QID 3 timeout, aborting")
+            .report("ata1.00: hard resetting link");
         let recording = made.done();
         let evidence = of_devices(&Facts::of(&recording)).expect("two lines");
         assert_eq!(evidence.value, Some(2.0));
         assert!(evidence.text.contains("QID 3 timeout"), "{}", evidence.text);
-        let calm = Made::new().report("EXT4-fs (sda1): mounted filesystem with ordered data mode").done();
+        let calm = RecordingBuilder::new().report("EXT4-fs (sda1): mounted filesystem with ordered data mode").done();
         assert_eq!(of_devices(&Facts::of(&calm)), None);
-        let full =
-            Made::new().report("device-mapper: thin: 253:4: switching pool to out-of-data-space (queue IO) mode");
+        let full = RecordingBuilder::new()
+            .report("device-mapper: thin: 253:4: switching pool to out-of-data-space (queue IO) mode");
         assert_eq!(of_devices(&Facts::of(&full.done())), None, "a full pool does not accuse the device");
     }
 }

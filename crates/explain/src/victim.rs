@@ -235,12 +235,12 @@ mod tests {
     use super::{Groups, pattern};
     use crate::CauseId;
     use crate::role::Role;
-    use crate::testing::Made;
+    use crate::testing::RecordingBuilder;
     use flatwater_recording::{Cause, OpKind, WatchedProcess};
 
-    /// Redis: the main thread (tid 7, the default of `Made`) and its helper.
-    fn redis() -> Made {
-        let made = Made::new()
+    /// Redis: the main thread (tid 7, the default of `RecordingBuilder`) and its helper.
+    fn redis() -> RecordingBuilder {
+        let made = RecordingBuilder::new()
             .slow_by("bio_aof", OpKind::Fdatasync, &[(Cause::PageWriteback, 900.0)])
             .slow_by("bio_aof", OpKind::Fdatasync, &[(Cause::PageWriteback, 300.0)])
             .slow_by("redis-server", OpKind::Write, &[(Cause::Lock, 102.0), (Cause::RunQueue, 1.0)]);
@@ -260,9 +260,9 @@ mod tests {
     #[test]
     fn request_threads_come_before_background_threads() {
         let groups = Groups::of_recording(&redis().done());
-        let said: Vec<_> =
+        let listed: Vec<_> =
             groups.victims.iter().map(|v| (v.thread.as_str(), v.role, v.calls, v.stall_ns / 1_000_000)).collect();
-        assert_eq!(said, [("redis-server", Role::Request, 1, 103), ("bio_aof", Role::Background, 2, 1200)]);
+        assert_eq!(listed, [("redis-server", Role::Request, 1, 103), ("bio_aof", Role::Background, 2, 1200)]);
         let (main, aof) = (&groups.victims[0], &groups.victims[1]);
         assert_eq!(main.program, "redis-server");
         assert_eq!((main.cause, (main.cause_share * 100.0).round()), (CauseId::Lock, 99.0));
@@ -274,11 +274,12 @@ mod tests {
 
     #[test]
     fn a_number_in_a_programs_own_name_stays() {
-        let made = Made::new().slow_by("python3", OpKind::Write, &[(Cause::RunQueue, 40.0)]).edit(|recording| {
-            let mut process = WatchedProcess::new(7, 1, "python3");
-            process.executable = Some("python3.11".to_owned());
-            recording.header.target.processes.push(process);
-        });
+        let made =
+            RecordingBuilder::new().slow_by("python3", OpKind::Write, &[(Cause::RunQueue, 40.0)]).edit(|recording| {
+                let mut process = WatchedProcess::new(7, 1, "python3");
+                process.executable = Some("python3.11".to_owned());
+                recording.header.target.processes.push(process);
+            });
         let groups = Groups::of_recording(&made.done());
         assert_eq!(
             (groups.victims[0].program.as_str(), groups.victims[0].thread.as_str()),
@@ -303,8 +304,9 @@ mod tests {
 
     #[test]
     fn neighbours_and_scenarios_are_not_grouped() {
-        let recording =
-            Made::new().slow_by("stream", OpKind::Write, &[(Cause::DirtyThrottle, 900.0)]).neighbour("stream");
+        let recording = RecordingBuilder::new()
+            .slow_by("stream", OpKind::Write, &[(Cause::DirtyThrottle, 900.0)])
+            .neighbour("stream");
         assert_eq!(Groups::of_recording(&recording.done()).victims, []);
         let own = redis().edit(|recording| recording.header.scenario = Some("journal".to_owned()));
         assert_eq!(Groups::of_recording(&own.done()).victims, []);

@@ -40,17 +40,17 @@ pub fn finding(facts: &Facts<'_>, cause: CauseId, headline: &str, column: Column
 #[cfg(test)]
 mod tests {
     use crate::cause::{run_queue, swap_in};
-    use crate::testing::{Made, said};
+    use crate::testing::{RecordingBuilder, evidence_text};
     use flatwater_recording::{Entity, Table};
 
-    fn waited(name: &str, column: &str, ns: i64) -> Made {
-        Made::new().counters(Table::Workload, &Entity::named(name), &[(column, &[0, ns / 2, ns])])
+    fn waited(name: &str, column: &str, ns: i64) -> RecordingBuilder {
+        RecordingBuilder::new().counters(Table::Workload, &Entity::named(name), &[(column, &[0, ns / 2, ns])])
     }
 
     #[test]
     fn a_thread_that_waited_long_is_found_without_any_hook() {
         let finding = waited("db(77)", "run_delay_ns", 9_000_000_000).found(&run_queue::ENTRY).expect("found");
-        assert!(said(&finding).contains("db(77) waited 9 s of"), "{}", said(&finding));
+        assert!(evidence_text(&finding).contains("db(77) waited 9 s of"), "{}", evidence_text(&finding));
         assert_eq!(finding.lost_ns, None, "the calls that waited are unknown");
         assert!(waited("db(77)", "swap_in_delay_ns", 9_000_000_000).found(&swap_in::ENTRY).is_some());
         assert!(waited("db(77)", "run_delay_ns", 1_000_000).found(&run_queue::ENTRY).is_none(), "as anywhere");

@@ -333,14 +333,14 @@ struct Plan {
 }
 
 /// The objects of one hour, and the size of their content.
-struct Made {
+struct Generated {
     objects: Vec<(String, Vec<u8>)>,
     rows: u64,
     hosts_seen: u64,
 }
 
 /// Generates one hour. Hours are independent, so one per CPU is generated at a time.
-fn hour(plan: &Plan, hour: i64) -> Result<Made, FleetError> {
+fn hour(plan: &Plan, hour: i64) -> Result<Generated, FleetError> {
     let by_host = plan.machines.iter().map(|machine| machine.hour(hour, &plan.options, &plan.templates));
     let by_host: Vec<Vec<SummaryRow>> = by_host.filter(|rows| !rows.is_empty()).collect();
     let hosts_seen = by_host.iter().filter(|rows| rows[0].stall_ns.is_some()).count() as u64;
@@ -354,7 +354,7 @@ fn hour(plan: &Plan, hour: i64) -> Result<Made, FleetError> {
         let object = |rows: &Vec<SummaryRow>| Ok((input_key(&rows[0]), summary::to_parquet(rows)?));
         by_host.iter().map(object).collect::<Result<_, FleetError>>()?
     };
-    Ok(Made { objects, rows, hosts_seen })
+    Ok(Generated { objects, rows, hosts_seen })
 }
 
 /// Writes the fleet into the store; returns the planted facts.

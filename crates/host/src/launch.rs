@@ -33,10 +33,10 @@ impl Launched {
         unsafe {
             command.pre_exec(move || {
                 let pid = rustix::process::getpid().as_raw_nonzero().get().to_ne_bytes();
-                let told = libc::write(tell_pid, pid.as_ptr().cast(), pid.len());
+                let reported = libc::write(tell_pid, pid.as_ptr().cast(), pid.len());
                 let mut go = [0_u8; 1];
                 let heard = libc::read(wait_go, go.as_mut_ptr().cast(), 1);
-                if told == 4 && heard == 1 { Ok(()) } else { Err(io::Error::from(io::ErrorKind::BrokenPipe)) }
+                if reported == 4 && heard == 1 { Ok(()) } else { Err(io::Error::from(io::ErrorKind::BrokenPipe)) }
             });
         }
         if let Some(user) = user {

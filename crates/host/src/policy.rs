@@ -89,7 +89,7 @@ mod tests {
     const ALL: &str = "CapEff:\t000001ffffffffff\nSeccomp:\t0\n";
 
     /// The obstacles on a machine with these files.
-    fn told(files: &[(&str, &str)], hooks: &[(&str, HookState)]) -> Vec<String> {
+    fn policy_lines(files: &[(&str, &str)], hooks: &[(&str, HookState)]) -> Vec<String> {
         let root = tempfile::tempdir().expect("a directory");
         for (path, content) in files {
             let path = root.path().join(path);
@@ -108,13 +108,16 @@ mod tests {
     #[test]
     fn an_ordinary_machine_has_none() {
         let exact = [("tp_btf/sched_switch", HookState::Exact)];
-        assert_eq!(told(&[("proc/self/status", ALL), BTF, ("proc/sys/kernel/kptr_restrict", "1\n")], &exact), [""; 0]);
+        assert_eq!(
+            policy_lines(&[("proc/self/status", ALL), BTF, ("proc/sys/kernel/kptr_restrict", "1\n")], &exact),
+            [""; 0]
+        );
     }
 
     #[test]
     fn each_obstacle_has_a_line_with_its_remedy() {
         let one = |file: (&str, &str), hooks: &[(&str, HookState)]| {
-            let lines = told(&[("proc/self/status", ALL), BTF, file], hooks);
+            let lines = policy_lines(&[("proc/self/status", ALL), BTF, file], hooks);
             assert_eq!(lines.len(), 1, "{lines:?}");
             lines[0].clone()
         };
@@ -124,10 +127,10 @@ mod tests {
         let tracefs = one(("x", ""), &[("writeback/balance_dirty_pages", HookState::Unavailable)]);
         assert!(tracefs.contains("mount -t tracefs"), "{tracefs}");
         assert!(one(("sys/kernel/debug/x", ""), &[]).contains("mount -t debugfs"));
-        let lines = told(&[("proc/self/status", ALL)], &[]);
+        let lines = policy_lines(&[("proc/self/status", ALL)], &[]);
         assert!(lines.len() == 1 && lines[0].contains("--btf"), "{lines:?}");
         let confined = "CapEff:\t000001ffffffffff\nSeccomp:\t2\n";
-        let lines = told(&[("proc/self/status", confined), BTF], &[("bpf", HookState::Unavailable)]);
+        let lines = policy_lines(&[("proc/self/status", confined), BTF], &[("bpf", HookState::Unavailable)]);
         assert!(lines.len() == 1 && lines[0].contains("seccomp"), "{lines:?}");
     }
 
@@ -139,7 +142,7 @@ mod tests {
             ("proc/sys/kernel/unprivileged_bpf_disabled", "2\n"),
             ("proc/sys/kernel/perf_event_paranoid", "3\n"),
         ];
-        let lines = told(&files, &[]);
+        let lines = policy_lines(&files, &[]);
         assert_eq!(lines.len(), 2, "{lines:?}");
         assert!(lines[0].contains("unprivileged_bpf_disabled is 2") && lines[0].contains("setcap"), "{lines:?}");
         assert!(lines[1].contains("perf_event_paranoid is 3"), "{lines:?}");

@@ -81,14 +81,14 @@ pub fn record(
         (None, None) => None,
     };
     if !watched.processes.is_empty() {
-        tell(Progress::Said(&format!("watching {}", describe(&watched.processes))));
+        tell(Progress::Message(&format!("watching {}", describe(&watched.processes))));
     }
     let Hooks { level, cost, why } = choose_hooks(options.level, functions::allowed, measure_hook_cost)?;
     give_back_memory();
-    tell(Progress::Said(&who_pays(level, cost.as_ref())));
+    tell(Progress::Message(&who_pays(level, cost.as_ref())));
     let mut header = first_header(options);
     if let Some(why) = why {
-        tell(Progress::Said(&why));
+        tell(Progress::Message(&why));
         header.notes.push(Note::Text(why));
     }
     header.target.processes = watched.listed();
@@ -143,10 +143,10 @@ pub fn record(
 /// Ends the recording. Each step that takes long is reported, because the planned time is over.
 fn finish(mut session: Session, watched: &WatchedSet, tell: &mut dyn FnMut(Progress<'_>)) -> Result<(), HostError> {
     session.stop_sampling(0)?;
-    tell(Progress::Said("recorded; measuring the machine's noise floor, one second"));
+    tell(Progress::Message("recorded; measuring the machine's noise floor, one second"));
     session.header.noise_after = Some(noise::measure(None, NOISE_LENGTH));
     session.header.target.processes = with_killed(watched.listed(), session.observer.tracer.killed());
-    tell(Progress::Said("sealing the recording"));
+    tell(Progress::Message("sealing the recording"));
     session.finish(Vec::new())?;
     Ok(())
 }
@@ -256,7 +256,7 @@ fn watch(
             watched.adopt_new(session)?;
         }
         if let Some(trouble) = session.write(interval)? {
-            tell(Progress::Said(&format!("{}: {}", trouble.what, trouble.why)));
+            tell(Progress::Message(&format!("{}: {}", trouble.what, trouble.why)));
         }
         let (slow_calls, lost_ns) = (session.slow_calls(), session.lost_ns());
         tell(Progress::Measuring { elapsed_ns, total_ns, slow_calls, lost_ns });

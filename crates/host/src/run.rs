@@ -57,7 +57,7 @@ pub struct RunOptions {
 /// Reported to the user during a run.
 #[derive(Clone, Copy, Debug)]
 pub enum Progress<'a> {
-    Said(&'a str),
+    Message(&'a str),
     Measuring { elapsed_ns: u64, total_ns: u64, slow_calls: u64, lost_ns: u64 },
 }
 
@@ -94,8 +94,8 @@ impl OpMark for Mark {
 type Lines = Arc<Mutex<Vec<String>>>;
 
 fn tell_lines(lines: &Lines, tell: &mut dyn FnMut(Progress<'_>)) {
-    let told = std::mem::take(&mut *lines.lock().unwrap_or_else(PoisonError::into_inner));
-    told.iter().for_each(|line| tell(Progress::Said(line)));
+    let reported = std::mem::take(&mut *lines.lock().unwrap_or_else(PoisonError::into_inner));
+    reported.iter().for_each(|line| tell(Progress::Message(line)));
 }
 
 /// Whether to read slabinfo: the kernel's cache of inodes matters to scenarios with many small files, and runs on
@@ -132,7 +132,7 @@ pub fn run(
     let applied = Applied::apply(&scenario.setup, &context, log);
     tell_lines(&lines, tell);
     let mut applied = applied?;
-    tell(Progress::Said("measuring the machine's noise floor, one second"));
+    tell(Progress::Message("measuring the machine's noise floor, one second"));
     let mut header = first_header(scenario, options, &applied);
     header.noise_before = Some(noise::measure(options.cpu, NOISE_LENGTH));
     let mut session = Session::start(session_options(scenario, options, &applied, header))?;
@@ -281,13 +281,13 @@ fn measure(
         if !preparing && shift_ns != prepared_ns {
             prepared_ns = shift_ns;
             begin_after_preparing(session, start_ns, prepared_ns)?;
-            tell(Progress::Said(&format!("prepared in {}; measuring", Nanos(prepared_ns))));
+            tell(Progress::Message(&format!("prepared in {}; measuring", Nanos(prepared_ns))));
         }
         while let Some(due) = timeline.next_if(|change| start_ns + shift_ns + change.at.0 <= now_ns) {
             change_now(&due.set, applied, session)?;
         }
         if let Some(trouble) = observe(&mut driver.collector, session, Look::At(now_ns))? {
-            tell(Progress::Said(&format!("{}: {}", trouble.what, trouble.why)));
+            tell(Progress::Message(&format!("{}: {}", trouble.what, trouble.why)));
         }
         if counts_inodes && now_ns >= slabs_due_ns {
             session.observer.request_slabs();
@@ -299,7 +299,7 @@ fn measure(
         let elapsed_ns = now_ns.saturating_sub(start_ns + shift_ns).min(total_ns);
         if !kept && elapsed_ns == total_ns && driver.is_kept() {
             kept = true;
-            tell(Progress::Said(KEPT));
+            tell(Progress::Message(KEPT));
         }
         let (slow_calls, lost_ns) = (session.slow_calls(), session.lost_ns());
         tell(Progress::Measuring { elapsed_ns, total_ns, slow_calls, lost_ns });
@@ -362,8 +362,8 @@ fn in_force(scenario: &Scenario, applied: &Applied) -> Setup {
 }
 
 fn withheld_note(applied: &Applied) -> Option<String> {
-    let told: Vec<String> = applied.withheld().iter().map(ToString::to_string).collect();
-    (!told.is_empty()).then(|| format!("without --apply these were not set: {}", told.join("; ")))
+    let reported: Vec<String> = applied.withheld().iter().map(ToString::to_string).collect();
+    (!reported.is_empty()).then(|| format!("without --apply these were not set: {}", reported.join("; ")))
 }
 
 /// Records the failures of the workload and notes about the run, and stops sampling.
@@ -376,7 +376,7 @@ fn conclude(
     for failure in &collector.failures {
         let remedy = if failure.storage_full { "give the directory more room, or a shorter run" } else { "" };
         session.gaps(&[Gap::new(format!("the rest of a workload ({})", failure.what), &failure.why, remedy)])?;
-        tell(Progress::Said(&format!("{}: {}", failure.what, failure.why)));
+        tell(Progress::Message(&format!("{}: {}", failure.what, failure.why)));
     }
     if collector.foreign_slow() > 0 {
         let (count, threshold) = (collector.foreign_slow(), Nanos(scenario.threshold.0));

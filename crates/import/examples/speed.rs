@@ -132,17 +132,17 @@ fn postgresql(out: &mut String, at: u64, dice: &mut Dice) {
     out.push_str("2026-11-22 ");
     clock(out, at / 50);
     let n = dice.below(9000);
-    let said = if n.is_multiple_of(3) { "COMMIT" } else { "SELECT * FROM accounts WHERE id = 7" };
-    let _ = writeln!(out, ".123 UTC [{n}] app@db LOG:  duration: {n}.123 ms  statement: {said}");
+    let message = if n.is_multiple_of(3) { "COMMIT" } else { "SELECT * FROM accounts WHERE id = 7" };
+    let _ = writeln!(out, ".123 UTC [{n}] app@db LOG:  duration: {n}.123 ms  statement: {message}");
 }
 
 fn etcd(out: &mut String, at: u64, dice: &mut Dice) {
     out.push_str("{\"level\":\"info\",\"ts\":\"2026-11-22T");
     clock(out, at / 50);
-    let said = if dice.below(3) == 0 { "apply request took too long" } else { "compacted Raft logs" };
+    let message = if dice.below(3) == 0 { "apply request took too long" } else { "compacted Raft logs" };
     let _ = writeln!(
         out,
-        ".123456Z\",\"caller\":\"etcdserver/util.go:170\",\"msg\":\"{said}\",\"took\":\"{}ms\"}}",
+        ".123456Z\",\"caller\":\"etcdserver/util.go:170\",\"msg\":\"{message}\",\"took\":\"{}ms\"}}",
         dice.below(900)
     );
 }

@@ -145,15 +145,15 @@ fn read_health(cursor: &mut Cursor<'_>, b: &mut Builder) -> Result<(), ImportErr
     let place = b.snapshot("ceph-health");
     while let Some(line) = cursor.peek() {
         let text = line.text.trim();
-        let told = blocked(text);
+        let reported = blocked(text);
         let counts = text.starts_with(|c: char| c.is_ascii_digit())
             && ["active", "used", "pgs", "osds", "slow", "stale", "peering"].iter().any(|word| text.contains(word));
         let counts = counts && best(cursor).is_none();
-        if !(told.is_some() || line.is_blank() || counts || SECTIONS.iter().any(|key| text.starts_with(key))) {
+        if !(reported.is_some() || line.is_blank() || counts || SECTIONS.iter().any(|key| text.starts_with(key))) {
             break;
         }
         cursor.take();
-        match told {
+        match reported {
             // The request is still under way: the time is its minimum, and the cause is unknown.
             Some((ns, who)) => {
                 let call = single_call(0, who, OpKind::Other, ns, Cause::Unexplained, Basis::Inferred);

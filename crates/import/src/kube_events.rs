@@ -72,8 +72,8 @@ fn read(cursor: &mut Cursor<'_>, b: &mut Builder) -> Result<(), ImportError> {
         }
         cursor.take();
         if for_memory(text) {
-            let said = text.split_whitespace().collect::<Vec<_>>().join(" ");
-            b.event(place, EventKind::report(format!("Out of memory: {said}")));
+            let statement = text.split_whitespace().collect::<Vec<_>>().join(" ");
+            b.event(place, EventKind::report(format!("Out of memory: {statement}")));
         } else {
             b.pass_over();
         }

@@ -30,8 +30,10 @@ pub const IMPORTER: Importer = Importer {
 };
 
 fn is_ours(text: &str) -> bool {
-    let said = ["checkpoint complete:", "restartpoint complete:", "checkpoint starting:", "restartpoint starting:"];
-    said.iter().any(|said| text.contains(said)) || text.contains("checkpoints are occurring too frequently")
+    let statement =
+        ["checkpoint complete:", "restartpoint complete:", "checkpoint starting:", "restartpoint starting:"];
+    statement.iter().any(|statement| text.contains(statement))
+        || text.contains("checkpoints are occurring too frequently")
 }
 
 /// The time of log_line_prefix (%m, %t) anywhere before the message: syslog adds its own prefix.

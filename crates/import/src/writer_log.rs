@@ -21,7 +21,7 @@ pub const IMPORTER: Importer = Importer {
 };
 
 #[derive(Debug, PartialEq)]
-enum Said {
+enum WriterLine {
     Delayed {
         pid: u32,
         ns: u64,
@@ -33,18 +33,18 @@ enum Said {
     Writing,
 }
 
-fn parse(text: &str) -> Option<Said> {
+fn parse(text: &str) -> Option<WriterLine> {
     let text = text.trim();
     if text.starts_with("Writing ") && text.contains("MB") {
-        return Some(Said::Writing);
+        return Some(WriterLine::Writing);
     }
     if let Some(rest) = text.strip_prefix("Max write delay:") {
-        return Some(Said::Max { ns: milliseconds(rest)? });
+        return Some(WriterLine::Max { ns: milliseconds(rest)? });
     }
     let (pid, rest) = text.split_once(" - Delayed")?;
     // Loggers add a prefix before the pid.
     let pid = pid.split_whitespace().last()?.trim_matches(['[', ']', ':']).parse().ok()?;
-    Some(Said::Delayed { pid, ns: milliseconds(rest)? })
+    Some(WriterLine::Delayed { pid, ns: milliseconds(rest)? })
 }
 
 /// Parses ` 4806 ms.` as ns; `None` from one hour on, which is not a delay.
@@ -63,9 +63,9 @@ fn milliseconds(text: &str) -> Option<u64> {
 fn read(cursor: &mut Cursor<'_>, b: &mut Builder) -> Result<(), ImportError> {
     let (track, origin) = b.origin("writer-log");
     let mut at = origin;
-    let mut told = false;
+    let mut reported = false;
     while let Some(line) = cursor.peek() {
-        let Some(said) = parse(line.text) else {
+        let Some(message) = parse(line.text) else {
             if looks_cut(&line) {
                 cursor.take();
                 b.problem(ImportError::short(&line, "'Delayed N ms.'"));
@@ -74,13 +74,13 @@ fn read(cursor: &mut Cursor<'_>, b: &mut Builder) -> Result<(), ImportError> {
             break;
         };
         cursor.take();
-        match said {
-            Said::Writing => {}
-            Said::Max { ns } => b.delay_max(ns),
-            Said::Delayed { pid, ns } => {
+        match message {
+            WriterLine::Writing => {}
+            WriterLine::Max { ns } => b.delay_max(ns),
+            WriterLine::Delayed { pid, ns } => {
                 // The writer prints a delay when it ends; the log has no other time.
                 at = at.saturating_add(i64::try_from(ns).unwrap_or(0)).saturating_add(SECOND_NS / 1000);
-                told = true;
+                reported = true;
                 let start = at.saturating_sub(i64::try_from(ns).unwrap_or(0));
                 b.delay((track, at), BulkDelay { pid, at_ns: 0, delay_ns: ns });
                 // The cause is unexplained: the writer knows how long it waited, but not why.
@@ -90,7 +90,7 @@ fn read(cursor: &mut Cursor<'_>, b: &mut Builder) -> Result<(), ImportError> {
             }
         }
     }
-    if told {
+    if reported {
         let why = "the lines have no times: they are placed one after another, in the order of the log";
         b.gap("time of the writers' delays", why, "let the writers print the time with each delay");
     }
@@ -104,14 +104,14 @@ fn looks_cut(line: &Line<'_>) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use super::{Said, parse};
+    use super::{WriterLine, parse};
 
     #[test]
     fn all_kinds_of_lines_parse() {
-        assert_eq!(parse("6582 - Delayed 4806 ms."), Some(Said::Delayed { pid: 6582, ns: 4_806_000_000 }));
-        assert_eq!(parse("[6582] - Delayed 4806 ms."), Some(Said::Delayed { pid: 6582, ns: 4_806_000_000 }));
-        assert_eq!(parse("Max write delay: 14968 ms."), Some(Said::Max { ns: 14_968_000_000 }));
-        assert_eq!(parse("Writing 200 MB to stdout without fsync"), Some(Said::Writing));
+        assert_eq!(parse("6582 - Delayed 4806 ms."), Some(WriterLine::Delayed { pid: 6582, ns: 4_806_000_000 }));
+        assert_eq!(parse("[6582] - Delayed 4806 ms."), Some(WriterLine::Delayed { pid: 6582, ns: 4_806_000_000 }));
+        assert_eq!(parse("Max write delay: 14968 ms."), Some(WriterLine::Max { ns: 14_968_000_000 }));
+        assert_eq!(parse("Writing 200 MB to stdout without fsync"), Some(WriterLine::Writing));
         for text in ["x - Delayed 1 ms.", "1 - Delayed", "1 - Delayed -5 ms.", "1 - Delayed 1e40 ms."] {
             assert_eq!(parse(text), None, "{text}");
         }

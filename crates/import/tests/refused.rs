@@ -44,8 +44,8 @@ fn values_near_2_to_the_64_are_reported_as_gaps() {
     assert_eq!(column("MemFree_bytes"), Some(vec![Some(1_024_000_000)]));
     for name in ["Dirty_bytes", "Writeback_bytes"] {
         assert_eq!(column(name).into_iter().flatten().flatten().next(), None, "{name}");
-        let told = recording.gaps.iter().any(|gap| gap.what.contains(name) && gap.why.contains("2^64"));
-        assert!(told, "{name}: {:?}", recording.gaps);
+        let reported = recording.gaps.iter().any(|gap| gap.what.contains(name) && gap.why.contains("2^64"));
+        assert!(reported, "{name}: {:?}", recording.gaps);
     }
     assert!(
         recording

@@ -155,8 +155,8 @@ pub fn noise_text(header: &Header) -> Option<String> {
 /// (description, number) of each kind of loss that is not zero; empty if the explanation's notes already mention
 /// losses.
 pub fn losses(header: &Header, explanation: &Explanation) -> Vec<(&'static str, u64)> {
-    let told = explanation.notes.iter().any(|note| matches!(note, Note::Losses(_)));
-    if told { Vec::new() } else { counted_losses(&header.losses) }
+    let reported = explanation.notes.iter().any(|note| matches!(note, Note::Losses(_)));
+    if reported { Vec::new() } else { counted_losses(&header.losses) }
 }
 
 fn counted_losses(losses: &Losses) -> Vec<(&'static str, u64)> {

@@ -143,7 +143,7 @@ mod tests {
         assert!(press(&mut view, KeyCode::Backspace));
         assert!(view.narrowed.is_empty());
         assert!(press(&mut view, KeyCode::Char('D')));
-        assert!(view.said.contains("recording requested"), "{}", view.said);
+        assert!(view.message.contains("recording requested"), "{}", view.message);
         assert!(press(&mut view, KeyCode::Char('?')) && view.help);
         assert!(press(&mut view, KeyCode::Esc) && !view.help);
         assert!(!press(&mut view, KeyCode::Char('q')));

@@ -171,8 +171,8 @@ fn draw_aggressors(frame: &mut Frame<'_>, all: &[crate::view::Aggressor], area: 
 }
 
 fn keys_of(view: &View, width: u16) -> String {
-    if !view.said.is_empty() {
-        return view.said.clone();
+    if !view.message.is_empty() {
+        return view.message.clone();
     }
     match width {
         64.. => "c cgroup  p program  d device  u cause  Enter narrow  f freeze  D dump  ? q",

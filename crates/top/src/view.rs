@@ -80,7 +80,7 @@ pub struct View {
     pub frozen: bool,
     pub help: bool,
     /// The effect of the last key, if it is not visible otherwise.
-    pub said: String,
+    pub message: String,
     /// Number of tables received.
     pub looks: u64,
 }
@@ -97,7 +97,7 @@ impl View {
             selected: 0,
             frozen: false,
             help: false,
-            said: String::new(),
+            message: String::new(),
             looks: 0,
         }
     }
@@ -128,7 +128,7 @@ impl View {
     }
 
     pub fn say(&mut self, text: String) {
-        self.said = printable::line(&text).into_owned();
+        self.message = printable::line(&text).into_owned();
     }
 
     pub fn select(&mut self, by: isize) {

@@ -28,7 +28,7 @@ pub enum Line {
     Booted,
     /// The measured part begins.
     Working,
-    Said(String),
+    Message(String),
     Done,
     Failed(String),
 }
@@ -40,7 +40,7 @@ impl Line {
         Some(match word {
             "@booted" => Line::Booted,
             "@working" => Line::Working,
-            "@said" => Line::Said(rest.to_owned()),
+            "@message" => Line::Message(rest.to_owned()),
             "@done" => Line::Done,
             "@failed" => Line::Failed(rest.to_owned()),
             _ => return None,
@@ -54,7 +54,7 @@ impl Line {
         match self {
             Line::Booted => "@booted".to_owned(),
             Line::Working => "@working".to_owned(),
-            Line::Said(text) => format!("@said {}", one_line(text)),
+            Line::Message(text) => format!("@message {}", one_line(text)),
             Line::Done => "@done".to_owned(),
             Line::Failed(why) => format!("@failed {}", one_line(why)),
         }
@@ -102,7 +102,7 @@ pub fn prepare() -> io::Result<(Job, Host)> {
         ("tmpfs", "/dev/shm", "tmpfs"),
     ] {
         if let Err(error) = place(source, to, kind) {
-            host.tell(&Line::Said(format!("no {kind} in this guest: {error}")));
+            host.tell(&Line::Message(format!("no {kind} in this guest: {error}")));
         }
     }
     let _ = fs::write("/sys/fs/cgroup/cgroup.subtree_control", "+memory +io +cpu");
@@ -173,7 +173,7 @@ pub fn perform_command(command: &[String], host: &mut Host) -> io::Result<()> {
         .spawn()
         .map_err(|error| io::Error::other(format!("{program}: {error}")))?;
     super::console::each_line(&mut io::BufReader::new(from), 4096, |line| {
-        host.tell(&Line::Said(String::from_utf8_lossy(line).into_owned()));
+        host.tell(&Line::Message(String::from_utf8_lossy(line).into_owned()));
         true
     })?;
     let status = child.wait()?;
@@ -250,7 +250,7 @@ mod tests {
     #[test]
     fn lines_parse_as_they_were_sent() {
         let lines =
-            [Line::Booted, Line::Working, Line::Said("a b".into()), Line::Done, Line::Failed("no: such".into())];
+            [Line::Booted, Line::Working, Line::Message("a b".into()), Line::Done, Line::Failed("no: such".into())];
         for line in lines {
             assert_eq!(Line::parse(&line.text()), Some(line));
         }

@@ -148,7 +148,7 @@ pub fn remember_kvm_refused() {
 
 /// Downloads a kernel package (by default Debian's current cloud kernel) through apt and unpacks it without installing
 /// it.
-pub fn fetch(package: Option<&str>, said: &mut dyn FnMut(&str)) -> Result<Kernel, VmError> {
+pub fn fetch(package: Option<&str>, message: &mut dyn FnMut(&str)) -> Result<Kernel, VmError> {
     let package = match package {
         // The name becomes the name of a directory and an argument of apt.
         Some(name) if is_kernel_package(name) => name.to_owned(),
@@ -162,7 +162,7 @@ pub fn fetch(package: Option<&str>, said: &mut dyn FnMut(&str)) -> Result<Kernel
         .ok_or_else(|| VmError::Fetch { why: "HOME is not set, so there is no cache directory".to_owned() })?;
     let cache = cache.map_err(|refusal| VmError::Fetch { why: refusal.to_string() })?;
     let staging = tempfile::tempdir().map_err(|error| VmError::Fetch { why: error.to_string() })?;
-    said(&format!("fetching {package}"));
+    message(&format!("fetching {package}"));
     let archives = download(package, staging.path())?;
     // Unpacked under a temporary name in the cache and renamed, so that an incomplete kernel is never found.
     let folder = package.replace(':', "_");
@@ -180,7 +180,7 @@ pub fn fetch(package: Option<&str>, said: &mut dyn FnMut(&str)) -> Result<Kernel
     }
     cache.rename(&part, &folder).map_err(refused)?;
     let target = cache.path().join(&folder);
-    said(&format!("unpacked to {}", target.display()));
+    message(&format!("unpacked to {}", target.display()));
     let image = images_of(&target).pop();
     image.map(|image| at(&image)).ok_or_else(|| VmError::Fetch { why: format!("{package} contains no kernel image") })
 }
@@ -292,8 +292,9 @@ mod tests {
 
     #[test]
     fn the_current_kernel_is_found_after_other_dependencies() {
-        let told = "linux-image-cloud-amd64\n  Depends: linux-base-7.3.4\n  Depends: linux-image-7.3.4-cloud-amd64\n";
-        assert_eq!(first_kernel(told), Some("linux-image-7.3.4-cloud-amd64"));
+        let reported =
+            "linux-image-cloud-amd64\n  Depends: linux-base-7.3.4\n  Depends: linux-image-7.3.4-cloud-amd64\n";
+        assert_eq!(first_kernel(reported), Some("linux-image-7.3.4-cloud-amd64"));
         assert_eq!(first_kernel("  Depends: linux-base\n"), None);
     }
 

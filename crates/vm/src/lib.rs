@@ -141,15 +141,15 @@ impl VmError {
 }
 
 /// Boots a guest, performs the job in it and unpacks its recording into `options.out`.
-pub fn run(job: &Job, options: &VmOptions, said: &mut dyn FnMut(&str)) -> Result<VmReport, VmError> {
+pub fn run(job: &Job, options: &VmOptions, message: &mut dyn FnMut(&str)) -> Result<VmReport, VmError> {
     watch::remove_stale();
     let kernel = match kernel::find(options.kernel.as_deref()) {
         Err(VmError::NoKernel { .. }) if options.kernel.is_none() && !qemu::is_installed(Arch::OWN) => {
             return Err(VmError::no_qemu(Arch::OWN));
         }
         Err(VmError::NoKernel { .. }) if options.kernel.is_none() && options.fetch_kernel => {
-            said("no kernel to boot yet: fetching Debian's through apt, once, without installing it");
-            kernel::fetch(None, said)?
+            message("no kernel to boot yet: fetching Debian's through apt, once, without installing it");
+            kernel::fetch(None, message)?
         }
         found => found?,
     };
@@ -166,15 +166,15 @@ pub fn run(job: &Job, options: &VmOptions, said: &mut dyn FnMut(&str)) -> Result
         let job = Job { time_distorted: emulated, stack_hz, ..job.clone() };
         let work = watch::WorkDirectory::make()?;
         let prepared = initramfs::prepare(&job, &kernel, work.dir(), &machine, &options.carried)?;
-        said(&format!("booting {} under {accelerator} ({})", kernel.release, machine.describe()));
-        match watch::boot(&prepared, &machine, accelerator, options, said) {
+        message(&format!("booting {} under {accelerator} ({})", kernel.release, machine.describe()));
+        match watch::boot(&prepared, &machine, accelerator, options, message) {
             Ok(report) => return Ok(VmReport { release: kernel.release, accelerator, ..report }),
             // KVM may exist and still fail (nested, no rights): try emulation next.
             Err(error @ (VmError::Guest { .. } | VmError::NoBoot { .. })) if accelerator == "kvm" => {
                 let said_by_it = error.to_string();
                 let reason = said_by_it.lines().next().unwrap_or_default();
                 kernel::remember_kvm_refused();
-                said(&format!("KVM does not work here, so the machine is emulated: {reason}"));
+                message(&format!("KVM does not work here, so the machine is emulated: {reason}"));
                 last = Some(error);
             }
             Err(error) => return Err(error),

@@ -109,7 +109,7 @@ pub fn boot(
     machine: &Machine,
     accelerator: &str,
     options: &VmOptions,
-    said: &mut dyn FnMut(&str),
+    message: &mut dyn FnMut(&str),
 ) -> Result<VmReport, VmError> {
     let started = Instant::now();
     let (console_reader, console_writer) = std::io::pipe().map_err(VmError::prepare("a pipe for the console"))?;
@@ -135,7 +135,7 @@ pub fn boot(
     let boot_max = patience / BOOT_SHARE;
     let boot_max = if accelerator == "kvm" { boot_max.min(KVM_BOOT_MAX) } else { boot_max };
     let mut waiting = Waiting::of(guest.0.id());
-    let outcome = follow(&lines, started, boot_max, &mut waiting, options, &mut report, said);
+    let outcome = follow(&lines, started, boot_max, &mut waiting, options, &mut report, message);
     let booted = report.boot_ns > 0;
     let failed = |what: String| {
         let text = console.text();
@@ -186,7 +186,7 @@ fn follow(
     waiting: &mut Waiting,
     options: &VmOptions,
     report: &mut VmReport,
-    said: &mut dyn FnMut(&str),
+    message: &mut dyn FnMut(&str),
 ) -> Follow {
     // Emulated time may run at a tenth of real time if the host is busy.
     let patience = Duration::from_nanos(options.duration_ns) * 10 + Duration::from_secs(600);
@@ -211,7 +211,7 @@ fn follow(
                 match line {
                     Line::Booted => report.boot_ns = since_start(),
                     Line::Working => report.first_write_ns = since_start(),
-                    Line::Said(text) => said(&text),
+                    Line::Message(text) => message(&text),
                     Line::Done => return Follow::Done,
                     Line::Failed(why) => return Follow::Failed(why),
                 }

@@ -46,9 +46,9 @@ pub fn on_vm(
         keep_console: args.console,
         stop: stop.clone(),
     };
-    let report = flatwater_vm::run(&job, &options, &mut |text| progress.tell(Progress::Said(text)))?;
+    let report = flatwater_vm::run(&job, &options, &mut |text| progress.tell(Progress::Message(text)))?;
     let (boot, first) = (Nanos(report.boot_ns), Nanos(report.first_write_ns));
-    progress.tell(Progress::Said(&format!(
+    progress.tell(Progress::Message(&format!(
         "{} under {}: booted in {boot}, first write after {first}",
         report.release, report.accelerator
     )));

@@ -37,7 +37,7 @@ fn own_memory_bytes(scenario: &Scenario) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::in_cgroup;
-    use flatwater_explain::testing::Made;
+    use flatwater_explain::testing::RecordingBuilder;
     use flatwater_recording::{Entity, Recording, Table};
     use flatwater_workload::scenario::Scenario;
 
@@ -45,10 +45,12 @@ mod tests {
     #[test]
     fn the_recorders_memory_in_the_cgroup_is_passed_to_the_model() {
         let held = [1, 3, 3, 2].map(|mib| mib << 20);
-        let made = Made::new().gauges(Table::Cgroup, &Entity::named("/x"), &[("rss", &held[..])]).edit(|recording| {
-            let rows = recording.series[0].by_entity().next().expect("rows").1;
-            recording.header.clock.start_ns = rows.values("rss").nth(1).expect("a sample").0;
-        });
+        let made = RecordingBuilder::new().gauges(Table::Cgroup, &Entity::named("/x"), &[("rss", &held[..])]).edit(
+            |recording| {
+                let rows = recording.series[0].by_entity().next().expect("rows").1;
+                recording.header.clock.start_ns = rows.values("rss").nth(1).expect("a sample").0;
+            },
+        );
         let real = made.done();
         let rows = real.table(Table::Cgroup).expect("rows").by_entity().next().expect("a cgroup").1;
         let at_ns = rows.values("rss").nth(3).expect("a sample").0 - real.header.clock.start_ns;
@@ -59,7 +61,8 @@ mod tests {
         };
         assert_eq!(steps(&journal), [(0, 3_145_728), (at_ns, 2_097_152)]);
         assert_eq!(in_cgroup(&Recording::default(), &journal), Some(Vec::new()), "no cgroup");
-        let usage = Made::new().gauges(Table::Cgroup, &Entity::named("/x"), &[("usage_bytes", &held[..])]).done();
+        let usage =
+            RecordingBuilder::new().gauges(Table::Cgroup, &Entity::named("/x"), &[("usage_bytes", &held[..])]).done();
         assert_eq!(in_cgroup(&usage, &journal), None, "no column for the processes' memory");
         let own = "name = 'x'\nsentence = 'X.'\nduration = '1s'\n[[workload]]\nuse = 'memory'\nsize = '64MiB'\n";
         assert_eq!(steps(&Scenario::parse("x", own).expect("parses")), [], "all memory is the program's");

@@ -8,7 +8,7 @@ use flatwater_workload::scenario::{DiskSpec, Scenario, ScenarioError, SetError};
 
 /// A scenario, and its assumptions, one sentence each.
 #[derive(Clone, Debug)]
-pub struct Made {
+pub struct RecordedModel {
     pub scenario: Scenario,
     pub assumed: Vec<String>,
 }
@@ -29,7 +29,7 @@ pub enum RecordedError {
 
 /// The scenario of a recording, on the machine that it was recorded on. `profiles` are the kernels of the model by
 /// name.
-pub fn scenario(recording: &Recording, profiles: &[&str]) -> Result<Made, RecordedError> {
+pub fn scenario(recording: &Recording, profiles: &[&str]) -> Result<RecordedModel, RecordedError> {
     let header = &recording.header;
     let (Some(name), Some(text)) = (&header.scenario, &header.scenario_text) else {
         return Err(RecordedError::NoOperations);
@@ -44,7 +44,7 @@ pub fn scenario(recording: &Recording, profiles: &[&str]) -> Result<Made, Record
     contents(&mut scenario, recording, &mut assumed);
     disk(&mut scenario, recording, &mut assumed);
     cgroup(&mut scenario, recording, &mut assumed);
-    Ok(Made { scenario, assumed })
+    Ok(RecordedModel { scenario, assumed })
 }
 
 /// The workloads with their recorded parameters, seed, duration and threshold.
@@ -245,7 +245,7 @@ mod tests {
         let contents = ["model.pinned_percent", "model.cache_percent"].map(|key| it.model.get(key).map(String::as_str));
         assert_eq!(contents, [Some("25"), Some("75")]);
         for wanted in ["kernel 5.10.0-8-amd64 behaves", "25 % of memory in use, 75 %", "a disk of 80 MB/s"] {
-            assert!(made.assumed.iter().any(|said| said.contains(wanted)), "{wanted}: {:?}", made.assumed);
+            assert!(made.assumed.iter().any(|message| message.contains(wanted)), "{wanted}: {:?}", made.assumed);
         }
     }
 
@@ -267,8 +267,8 @@ mod tests {
     fn a_recording_without_operations_is_refused() {
         let mut recording = recorded();
         recording.header.scenario_text = None;
-        let said = scenario(&recording, &[]).expect_err("refused").to_string();
-        assert!(said.contains("write a similar scenario"), "{said}");
+        let message = scenario(&recording, &[]).expect_err("refused").to_string();
+        assert!(message.contains("write a similar scenario"), "{message}");
     }
 
     #[test]

@@ -69,7 +69,7 @@ pub fn search<E: std::fmt::Display>(
     goal: Goal,
     jobs: usize,
     perform: &(dyn Fn(&Scenario) -> Result<Recording, E> + Sync),
-    told: &(dyn Fn(usize) + Sync),
+    progress: &(dyn Fn(usize) + Sync),
 ) -> Result<Vec<Tried>, WhatifError> {
     let next = AtomicUsize::new(0);
     let done: Mutex<Vec<(usize, Result<Tried, WhatifError>)>> = Mutex::new(Vec::new());
@@ -86,7 +86,7 @@ pub fn search<E: std::fmt::Display>(
                     });
                     let mut done = done.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
                     done.push((number, tried));
-                    told(done.len());
+                    progress(done.len());
                 }
             });
         }

@@ -61,12 +61,14 @@ pub fn of_memory(
 mod tests {
     use super::of_memory;
     use crate::aggressor::{Answerable, Means};
-    use crate::testing::Made;
+    use crate::testing::RecordingBuilder;
     use flatwater_recording::{Cause, OpKind, Recording};
 
     fn run() -> Recording {
         let threads = [("", 1), ("stream-0", 90), ("stream-0", 9), ("idle-0", 0)];
-        let made = threads.iter().fold(Made::new(), |made, (thread, _)| made.bucket(thread, OpKind::Write, &[2_000]));
+        let made = threads
+            .iter()
+            .fold(RecordingBuilder::new(), |made, (thread, _)| made.bucket(thread, OpKind::Write, &[2_000]));
         let made = made.edit(|recording| {
             recording.header.target.neighbours = vec!["stream-0".to_owned(), "idle-0".to_owned()];
             for (bucket, (_, mib)) in recording.latency.iter_mut().zip(threads) {

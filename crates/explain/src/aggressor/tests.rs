@@ -1,6 +1,6 @@
 //! Wait chains and queues whose aggressors are known.
 
-use crate::testing::{Made, START_NS, said};
+use crate::testing::{RecordingBuilder, START_NS, evidence_text};
 use crate::{CauseId, Explanation, Finding};
 use flatwater_recording::{
     Cause, CpuOwner, Dirtier, Entity, MemoryUser, OpKind, OwnerBasis, QueueAhead, QueueOwner, Recording, Request,
@@ -13,9 +13,9 @@ pub(super) fn dd() -> Task {
     Task::new(812, 812, "dd").in_cgroup(Some("/jobs/backup".to_owned()))
 }
 
-/// A call of `Made`'s thread 7 that slept for all `ms`; `edit` adds the rows about its sleep.
-pub(super) fn slept(cause: Cause, ms: u64, edit: impl FnOnce(&mut Recording, Wait)) -> Made {
-    let made = Made::new().slow_by("redis-server", OpKind::Write, &[(cause, ms as f64)]);
+/// A call of `RecordingBuilder`'s thread 7 that slept for all `ms`; `edit` adds the rows about its sleep.
+pub(super) fn slept(cause: Cause, ms: u64, edit: impl FnOnce(&mut Recording, Wait)) -> RecordingBuilder {
+    let made = RecordingBuilder::new().slow_by("redis-server", OpKind::Write, &[(cause, ms as f64)]);
     made.edit(|recording| {
         recording.header.target.processes.push(WatchedProcess::new(7, 1, "redis-server"));
         let wait = Wait {
@@ -59,7 +59,7 @@ pub(super) fn ahead(owner: Task, ms: u64) -> QueueAhead {
 
 /// The main thread waits for the file's lock; its helper holds the lock in fdatasync and waits for the device,
 /// behind dd.
-fn behind_dd() -> Made {
+fn behind_dd() -> RecordingBuilder {
     slept(Cause::Lock, 100, |recording, wait| {
         let helper = Task::new(7, 9, "bio_aof");
         recording.requests.push(request(1, Some(helper.clone())));
@@ -149,7 +149,7 @@ fn own_requests_and_small_ones_of_others_name_no_aggressor() {
     let explanation = made.explained();
     let finding = top(&explanation);
     assert_eq!((finding.cause, finding.aggressors.len()), (CauseId::DeviceQueueStarved, 0));
-    assert!(said(finding).contains("the target's own 70 ms"), "{}", said(finding));
+    assert!(evidence_text(finding).contains("the target's own 70 ms"), "{}", evidence_text(finding));
 }
 
 #[test]
@@ -177,7 +177,7 @@ fn a_flush_is_not_the_devices_slowness_with_data() {
     });
     let finding = top(&made.explained()).clone();
     assert_eq!((finding.cause, finding.answerable.as_ref().map(|to| to.flush)), (CauseId::DeviceSlow, Some(0.98)));
-    assert!(said(&finding).contains("98 ms in flushes"), "{}", said(&finding));
+    assert!(evidence_text(&finding).contains("98 ms in flushes"), "{}", evidence_text(&finding));
 }
 
 #[test]
@@ -398,7 +398,7 @@ fn cache_taken(recording: &mut Recording) {
 
 /// `/app` read `refaults` evicted pages again; the cgroup `/full` is at its limit of 1 GiB, with `file_mib` MiB
 /// page cache.
-fn cgroup_full(made: Made, refaults: i64, file_mib: i64) -> Made {
+fn cgroup_full(made: RecordingBuilder, refaults: i64, file_mib: i64) -> RecordingBuilder {
     let at_limit = [("limit_bytes", &[1 << 30][..]), ("usage_bytes", &[1 << 30]), ("file", &[file_mib << 20])];
     made.counters(Table::Cgroup, &Entity::named("/app"), &[("workingset_refault_file", &[0, refaults])]).gauges(
         Table::Cgroup,
@@ -422,7 +422,12 @@ fn reading_an_evicted_page_is_charged_to_memory_users() {
     };
     let explanation = again(100);
     let finding = top(&explanation);
-    assert_eq!((finding.cause, finding.lost_ns), (CauseId::CgroupLimitCache, Some(98 * MS)), "{}", said(finding));
+    assert_eq!(
+        (finding.cause, finding.lost_ns),
+        (CauseId::CgroupLimitCache, Some(98 * MS)),
+        "{}",
+        evidence_text(finding)
+    );
     let named: Vec<_> = finding.aggressors.iter().map(|one| (one.program.as_str(), one.means, one.share)).collect();
     assert_eq!(named, [("dd", super::Means::Memory, 0.96)]);
     // Hardly any of the data had been in the cache before: the file is new to it.
@@ -449,7 +454,7 @@ fn a_read_waiting_for_a_free_request_is_charged_to_memory_users() {
     };
     let explanation = starved("ext4_mpage_readpages");
     let finding = top(&explanation);
-    assert_eq!(finding.cause, CauseId::CgroupLimitCache, "{}", said(finding));
+    assert_eq!(finding.cause, CauseId::CgroupLimitCache, "{}", evidence_text(finding));
     let named: Vec<_> = finding.aggressors.iter().map(|one| (one.program.as_str(), one.means, one.share)).collect();
     assert_eq!(named, [("dd", super::Means::Memory, 0.96)]);
     assert_eq!(top(&starved("ext4_bio_write_folio")).cause, CauseId::RequestQueue);

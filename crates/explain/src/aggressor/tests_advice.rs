@@ -2,7 +2,7 @@
 
 use super::tests::{MS, ahead, dd, request, slept, top};
 use crate::CauseId;
-use crate::testing::{Made, START_NS, said};
+use crate::testing::{RecordingBuilder, START_NS, evidence_text};
 use flatwater_recording::{Cause, MemoryUser, OpKind, Request, RequestOp, Stack, StackId, Task, Wait, WakerKind};
 
 #[test]
@@ -77,7 +77,7 @@ fn a_loop_device_names_the_disk_below_it() {
     });
     let explanation = made.explained();
     assert_eq!(top(&explanation).cause, CauseId::DeviceSlow);
-    assert!(said(top(&explanation)).contains("loop0 passes its requests on to vda: there they spent 90 ms"));
+    assert!(evidence_text(top(&explanation)).contains("loop0 passes its requests on to vda: there they spent 90 ms"));
     assert!(explanation.lead.is_some_and(|lead| lead.to_string().contains("on loop0 (above vda)")));
 }
 
@@ -111,7 +111,7 @@ fn parts_of_device_time_do_not_outrank_a_larger_cause() {
         recording.queue_ahead.push(ahead(dd(), 40));
         recording.waits.push(Wait { waker_kind: WakerKind::Device, request: Some(1), ..wait });
     });
-    let first = |made: Made| made.explained().findings[0].cause;
+    let first = |made: RecordingBuilder| made.explained().findings[0].cause;
     let throttled = |ms: f64| made.clone().slow_by("redis-server", OpKind::Write, &[(Cause::DirtyThrottle, ms)]);
     assert_eq!(first(throttled(80.0)), CauseId::DirtyThrottle, "58 ms at the device itself");
     assert_eq!(first(throttled(30.0)), CauseId::DeviceSlow);

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use flatwater_recording::{Cause, OpKind, QueueOwner, Recording, Task, Wait, WakerKind};
 
-use crate::testing::Made;
+use crate::testing::RecordingBuilder;
 
 fn within_seconds(recording: &Recording) -> crate::Explanation {
     let begin = needs::cpu_time();
@@ -17,7 +17,7 @@ fn within_seconds(recording: &Recording) -> crate::Explanation {
 
 #[test]
 fn two_hundred_thousand_waits_of_one_call_are_followed_quickly() {
-    let made = Made::new().slow(OpKind::Fsync, &[(Cause::Lock, 400.0)]).edit(|recording| {
+    let made = RecordingBuilder::new().slow(OpKind::Fsync, &[(Cause::Lock, 400.0)]).edit(|recording| {
         let call = recording.calls[0].clone();
         let wait = |at: u64, depth: u32, sleeper: u32, ender: u32| Wait {
             call_tid: call.tid,
@@ -43,7 +43,7 @@ fn two_hundred_thousand_waits_of_one_call_are_followed_quickly() {
 
 #[test]
 fn overlapping_rows_are_examined_up_to_a_bound_and_leave_a_gap() {
-    let mut made = Made::new();
+    let mut made = RecordingBuilder::new();
     for _ in 0..1_500 {
         made = made.slow(OpKind::Write, &[(Cause::DirtyThrottle, 2.0)]);
     }

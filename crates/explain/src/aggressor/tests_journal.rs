@@ -2,14 +2,14 @@
 
 use super::tests::{MS, ahead, dd, request, slept, top};
 use crate::CauseId;
-use crate::testing::{Made, START_NS};
+use crate::testing::{RecordingBuilder, START_NS};
 use flatwater_recording::{
     Cause, Dirtier, LatencyBucket, OpKind, PackedHistogram, QueueOwner, Request, RequestOp, Task, Wait, WakerBasis,
     WakerKind,
 };
 
 /// A request of a kernel thread that is charged to a cgroup: the caller's own, or another.
-fn charged_to(cgroup: &str) -> Made {
+fn charged_to(cgroup: &str) -> RecordingBuilder {
     slept(Cause::JournalCommit, 100, |recording, mut wait| {
         wait.sleeper.cgroup = Some("/db".to_owned());
         recording.requests.push(request(1, None));
@@ -47,7 +47,7 @@ fn a_cgroups_charges_join_its_only_program() {
 
 /// An fsync that waits 100 ms for the journal's thread (60 ms of writing, 30 ms of work), while the device writes
 /// `mib` MiB/s of metadata and a neighbour changes `inodes` inodes. The target itself syncs 100 times a second.
-fn committed(mib: u64, inodes: u64) -> Made {
+fn committed(mib: u64, inodes: u64) -> RecordingBuilder {
     slept(Cause::JournalCommit, 100, |recording, wait| {
         let journal = Task::new(90, 90, "jbd2/vda-8");
         recording.requests.push(Request { insert_ns: START_NS + 40 * MS, awaited_ns: None, ..request(1, None) });

@@ -1,10 +1,10 @@
 //! Each rule on a snapshot that breaks it, and on a healthy machine, where every rule is silent.
 
 use super::{Advice, Weight, audit};
-use crate::testing::Made;
+use crate::testing::RecordingBuilder;
 use flatwater_recording::{Entity, Table};
 
-fn healthy() -> Made {
+fn healthy() -> RecordingBuilder {
     let none = Entity::default();
     let zone: [(&str, &[i64]); 3] = [("managed", &[4_000_000]), ("min", &[11_000]), ("low", &[91_000])];
     let disk: [(&str, &[i64]); 5] = [
@@ -14,7 +14,7 @@ fn healthy() -> Made {
         ("reads", &[90_000]),
         ("read_ns", &[90_000_000_000]),
     ];
-    Made::new()
+    RecordingBuilder::new()
         .knob("vm.zone_reclaim_mode", "0")
         .knob("vm.watermark_scale_factor", "200")
         .knob("vm.vfs_cache_pressure", "100")
@@ -29,14 +29,14 @@ fn healthy() -> Made {
         .gauges(Table::Zones, &Entity::on_node(0, "Normal"), &zone)
 }
 
-fn about(made: Made, setting: &str) -> Option<Advice> {
+fn about(made: RecordingBuilder, setting: &str) -> Option<Advice> {
     audit(&made.done()).into_iter().find(|advice| advice.setting.contains(setting))
 }
 
 #[test]
 fn a_healthy_machine_gets_no_advice_and_an_empty_snapshot_neither() {
     assert_eq!(audit(&healthy().done()), []);
-    assert_eq!(audit(&Made::new().done()), []);
+    assert_eq!(audit(&RecordingBuilder::new().done()), []);
 }
 
 #[test]
@@ -55,7 +55,7 @@ fn zone_reclaim_on_several_nodes_is_turned_off() {
 fn narrow_watermarks_hurt_where_callers_reclaimed() {
     let narrow: [(&str, &[i64]); 3] = [("managed", &[4_000_000]), ("min", &[11_000]), ("low", &[15_000])];
     let made = |stalls: i64| {
-        let made = Made::new().knob("vm.watermark_scale_factor", "10").gauges(
+        let made = RecordingBuilder::new().knob("vm.watermark_scale_factor", "10").gauges(
             Table::Zones,
             &Entity::on_node(0, "Normal"),
             &narrow,
@@ -73,7 +73,11 @@ fn narrow_watermarks_hurt_where_callers_reclaimed() {
 fn dirty_limits_follow_the_devices_speed() {
     let slow: [(&str, &[i64]); 3] =
         [("write_bytes", &[40 << 30]), ("read_bytes", &[0]), ("io_ns", &[2_000_000_000_000])];
-    let made = Made::new().knob("vm.dirty_bytes", "1073741824").counters(Table::Disks, &Entity::named("sda"), &slow);
+    let made = RecordingBuilder::new().knob("vm.dirty_bytes", "1073741824").counters(
+        Table::Disks,
+        &Entity::named("sda"),
+        &slow,
+    );
     let advice = about(made, "vm.dirty_bytes").expect("50 s of writing");
     assert_eq!(advice.proposed, (20_u64 << 20).to_string());
     assert!(advice.evidence[0].text.contains("sda has moved 21 MB/s"), "{}", advice.evidence[0].text);
@@ -86,14 +90,16 @@ fn other_settings_that_invite_stalls() {
     assert!(about(healthy().knob("vm.vfs_cache_pressure", "1000"), "vfs_cache_pressure").is_some());
     assert!(about(healthy().knob("vm.dirty_writeback_centisecs", "0"), "writeback_centisecs").is_some());
     assert!(about(healthy().knob("thp.enabled", "always").knob("thp.defrag", "always"), "thp.defrag").is_some());
-    let swapping = Made::new().knob("vm.swappiness", "60").counters(Table::Vmstat, &none, &[("pswpin", &[900_000])]);
+    let swapping =
+        RecordingBuilder::new().knob("vm.swappiness", "60").counters(Table::Vmstat, &none, &[("pswpin", &[900_000])]);
     assert!(about(swapping, "swappiness").is_some());
     let reads: [(&str, &[i64]); 2] = [("reads", &[5_000]), ("read_ns", &[400_000_000_000])];
-    let queued = Made::new().knob("queue.scheduler", "none").counters(Table::Disks, &Entity::named("vda"), &reads);
+    let queued =
+        RecordingBuilder::new().knob("queue.scheduler", "none").counters(Table::Disks, &Entity::named("vda"), &reads);
     assert!(about(queued, "queue.scheduler").is_some());
     let group: [(&str, &[i64]); 3] =
         [("limit_bytes", &[512 << 20]), ("usage_bytes", &[511 << 20]), ("file", &[500 << 20])];
-    let full = Made::new().gauges(Table::Cgroup, &Entity::named("/jobs/feed"), &group);
+    let full = RecordingBuilder::new().gauges(Table::Cgroup, &Entity::named("/jobs/feed"), &group);
     assert!(about(full, "/jobs/feed").is_some());
 }
 

@@ -113,7 +113,7 @@ fn from_log(facts: &Facts<'_>) -> Option<Finding> {
     for event in &facts.recording.events {
         match &event.kind {
             EventKind::Report(line) if line.contains("drop_caches") => {
-                evidence.push(Evidence::said(format!("a job drops the cache: {}", line.trim())).at(event.at_ns));
+                evidence.push(Evidence::statement(format!("a job drops the cache: {}", line.trim())).at(event.at_ns));
             }
             kind => {
                 let Some((_, name)) = kind.dropped_cache() else { continue };
@@ -167,7 +167,7 @@ fn from_calls(facts: &Facts<'_>) -> Option<Finding> {
         finding.against.push(Evidence::new(text, before_ns as f64, "ns"));
     }
     if drops.by.is_empty() {
-        finding.evidence.push(Evidence::said(
+        finding.evidence.push(Evidence::statement(
             "the process is unknown: the kernel's log names it (unless 4 was written since boot), but was not read",
         ));
     } else if drops.attributed() < drops.count {
@@ -218,12 +218,12 @@ fn charged(drops: &Drops<'_>, lost_ns: u64) -> (Vec<Aggressor>, Option<Answerabl
 mod tests {
     use super::ENTRY;
     use crate::aggressor::Means;
-    use crate::testing::{Made, START_NS, rising, said};
+    use crate::testing::{RecordingBuilder, START_NS, evidence_text, rising};
     use flatwater_recording::{Cause, Entity, Event, EventKind, OpKind, Table};
 
-    fn reads_beside(drops: &[i64]) -> Made {
+    fn reads_beside(drops: &[i64]) -> RecordingBuilder {
         let levels = [200_000, 200_100, 3_000, 9_000];
-        Made::new()
+        RecordingBuilder::new()
             .counters(Table::Vmstat, &Entity::default(), &[("drop_pagecache", drops)])
             .gauges(Table::Vmstat, &Entity::default(), &[("nr_file_pages", &levels)])
             .slow(OpKind::Read, &[(Cause::SynchronousRead, 40.0)])
@@ -248,9 +248,12 @@ mod tests {
         assert!((answerable.unknown - 1.0 / 3.0).abs() < 1e-9, "{answerable:?}");
         assert_eq!(finding.aggressors[0].pids, [812, 815]);
         assert_eq!(finding.lost_ns, Some(100_000_000));
-        let said = said(&finding);
-        assert!(said.contains("3 times") && said.contains("the other processes are unknown"), "{said}");
-        assert!(said.contains("fell from 782 MiB to 11.7 MiB"), "{said}");
+        let evidence_text = evidence_text(&finding);
+        assert!(
+            evidence_text.contains("3 times") && evidence_text.contains("the other processes are unknown"),
+            "{evidence_text}"
+        );
+        assert!(evidence_text.contains("fell from 782 MiB to 11.7 MiB"), "{evidence_text}");
     }
 
     #[test]
@@ -269,14 +272,14 @@ mod tests {
     fn without_the_log_line_no_process_is_named() {
         let finding = reads_beside(&[0, 1, 1, 1]).found(&ENTRY).expect("dropped");
         assert!(finding.aggressors.is_empty() && finding.answerable.is_none());
-        assert!(said(&finding).contains("the process is unknown"));
+        assert!(evidence_text(&finding).contains("the process is unknown"));
         assert_eq!(finding.fixes.len(), 1);
     }
 
     #[test]
     fn a_log_of_drops_at_equal_intervals_is_a_job_and_one_drop_is_not() {
         let log = |seconds: &[u64]| {
-            Made::new().edit(|recording| {
+            RecordingBuilder::new().edit(|recording| {
                 recording.header.source = flatwater_recording::Source::Import;
                 for (at, second) in seconds.iter().enumerate() {
                     let line = format!("sh ({}): drop_caches: 3", 900 + at);
@@ -285,11 +288,11 @@ mod tests {
             })
         };
         let finding = log(&[0, 3600, 7201, 10_802]).found(&ENTRY).expect("hourly");
-        assert!(said(&finding).contains("sh dropped the cache 4 times"), "{}", said(&finding));
+        assert!(evidence_text(&finding).contains("sh dropped the cache 4 times"), "{}", evidence_text(&finding));
         for none in [&[0][..], &[0, 3600], &[0, 30, 3600, 9000]] {
             assert!(log(none).found(&ENTRY).is_none(), "{none:?}");
         }
-        let cron = Made::new().edit(|recording| {
+        let cron = RecordingBuilder::new().edit(|recording| {
             recording.header.source = flatwater_recording::Source::Import;
             recording.events.push(reported(START_NS, "(root) CMD (echo 3 > /proc/sys/vm/drop_caches)"));
         });
@@ -299,7 +302,7 @@ mod tests {
     #[test]
     fn no_drop_or_no_read_is_not_this() {
         assert!(reads_beside(&[7, 7, 7, 7]).found(&ENTRY).is_none());
-        let quick = Made::new().counters(Table::Vmstat, &Entity::default(), &[("drop_pagecache", &[0, 1])]);
+        let quick = RecordingBuilder::new().counters(Table::Vmstat, &Entity::default(), &[("drop_pagecache", &[0, 1])]);
         assert!(quick.slow(OpKind::Write, &[(Cause::Lock, 40.0)]).found(&ENTRY).is_none());
     }
 }

@@ -147,26 +147,29 @@ fn find(facts: &Facts<'_>) -> Option<Finding> {
 #[cfg(test)]
 mod tests {
     use super::ENTRY;
-    use crate::testing::{Made, rising, said};
+    use crate::testing::{RecordingBuilder, evidence_text, rising};
     use flatwater_recording::{Cause, Entity, OpKind, Table};
 
-    fn cgroup(usage_mb: i64, file_mb: i64) -> Made {
+    fn cgroup(usage_mb: i64, file_mb: i64) -> RecordingBuilder {
         let levels: [(&str, &[i64]); 3] =
             [("limit_bytes", &[512 << 20; 4]), ("usage_bytes", &[usage_mb << 20; 4]), ("file", &[file_mb << 20; 4])];
-        let mut recording = Made::new().gauges(Table::Cgroup, &Entity::named("/jobs/feed"), &levels).done();
+        let mut recording = RecordingBuilder::new().gauges(Table::Cgroup, &Entity::named("/jobs/feed"), &levels).done();
         let hits = rising(40, 4).into_iter().map(Some);
         let kind = flatwater_recording::ColumnKind::Counter;
         recording.series[0].columns.push(flatwater_recording::SeriesColumn::new("events_max", kind, hits));
-        Made::new().edit(|made| made.series = recording.series).slow(OpKind::Write, &[(Cause::MemcgReclaim, 40.0)])
+        RecordingBuilder::new()
+            .edit(|made| made.series = recording.series)
+            .slow(OpKind::Write, &[(Cause::MemcgReclaim, 40.0)])
     }
 
     #[test]
     fn a_cgroup_full_of_cache_is_named_with_its_limit() {
         let finding = cgroup(511, 496).found(&ENTRY).expect("full");
         assert!(
-            said(&finding).contains("/jobs/feed used 511 MiB with a limit of 512 MiB; at most 97 % of the limit were"),
+            evidence_text(&finding)
+                .contains("/jobs/feed used 511 MiB with a limit of 512 MiB; at most 97 % of the limit were"),
             "{}",
-            said(&finding)
+            evidence_text(&finding)
         );
         assert_eq!(finding.fixes[0].set.get("cgroup.memory_limit"), Some("805306368"));
     }
@@ -176,11 +179,11 @@ mod tests {
         let levels: [(&str, &[i64]); 3] =
             [("limit_bytes", &[512 << 20; 4]), ("usage_bytes", &[511 << 20; 4]), ("file", &[496 << 20; 4])];
         let made = |columns: &[(&str, &[i64])]| {
-            let made = Made::new().gauges(Table::Cgroup, &Entity::named("/jobs/feed"), columns);
+            let made = RecordingBuilder::new().gauges(Table::Cgroup, &Entity::named("/jobs/feed"), columns);
             made.slow(OpKind::Write, &[(Cause::MemcgReclaim, 40.0)]).found(&ENTRY)
         };
         let finding = made(&levels).expect("full of cache");
-        assert!(!said(&finding).contains(" times"), "events are not in the log: {}", said(&finding));
+        assert!(!evidence_text(&finding).contains(" times"), "events are not in the log: {}", evidence_text(&finding));
         assert!(made(&levels[..2]).is_none(), "what fills it is not in the log");
     }
 

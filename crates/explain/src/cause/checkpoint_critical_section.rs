@@ -73,9 +73,9 @@ fn find(facts: &Facts<'_>) -> Option<Finding> {
     }
     if let Some(thread) = &worst.waited_for_thread {
         let call = worst.waited_for_call.as_deref().map(|call| format!(" in {call}")).unwrap_or_default();
-        finding.evidence.push(Evidence::said(format!("it waited for {thread}{call}")));
+        finding.evidence.push(Evidence::statement(format!("it waited for {thread}{call}")));
     } else {
-        finding.against.push(Evidence::said("the log does not name the thread that it waited for"));
+        finding.against.push(Evidence::statement("the log does not name the thread that it waited for"));
     }
     let finding = finding
         .fix(Fix::advice("find the thread that leaves last, and keep its slow call out of the critical section"));
@@ -88,21 +88,25 @@ fn find(facts: &Facts<'_>) -> Option<Finding> {
 #[cfg(test)]
 mod tests {
     use super::ENTRY;
-    use crate::testing::{Made, said};
+    use crate::testing::{RecordingBuilder, evidence_text};
     use flatwater_recording::WorkloadOutcome;
     use flatwater_recording::outcome::{CheckpointOutcome, CheckpointRow};
 
-    fn checkpoints(critical_ms: &[u64]) -> Made {
+    fn checkpoints(critical_ms: &[u64]) -> RecordingBuilder {
         let row =
             |ms: &u64| CheckpointRow { critical_ns: ms * 1_000_000, flush_ns: 300_000_000, ..CheckpointRow::default() };
         let table = CheckpointOutcome { checkpoints: critical_ms.iter().map(row).collect() };
-        Made::new().edit(|recording| recording.outcomes.push(WorkloadOutcome::Checkpoint(table)))
+        RecordingBuilder::new().edit(|recording| recording.outcomes.push(WorkloadOutcome::Checkpoint(table)))
     }
 
     #[test]
     fn a_long_critical_section_is_named_with_its_flush() {
         let finding = checkpoints(&[2, 3, 6_200, 2]).found(&ENTRY).expect("6.2 s");
-        assert!(said(&finding).contains("the worst for 6.20 s, its flush took 300 ms"), "{}", said(&finding));
+        assert!(
+            evidence_text(&finding).contains("the worst for 6.20 s, its flush took 300 ms"),
+            "{}",
+            evidence_text(&finding)
+        );
     }
 
     #[test]

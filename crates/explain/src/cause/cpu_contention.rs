@@ -71,20 +71,22 @@ fn find(facts: &Facts<'_>) -> Option<Finding> {
     Some(if blamed {
         finding.settle("")
     } else {
-        finding.but([Evidence::said("full CPUs are only a problem for a thread with a deadline; none was timed here")])
+        finding.but([Evidence::statement(
+            "full CPUs are only a problem for a thread with a deadline; none was timed here",
+        )])
     })
 }
 
 #[cfg(test)]
 mod tests {
     use super::ENTRY;
-    use crate::testing::{Made, rising};
+    use crate::testing::{RecordingBuilder, rising};
     use flatwater_recording::{Cause, Entity, OpKind, Table};
 
-    fn machine(cpus: Option<u32>, runnable: i64, idle_percent: i64) -> Made {
+    fn machine(cpus: Option<u32>, runnable: i64, idle_percent: i64) -> RecordingBuilder {
         let all = Entity::named("all");
         let (idle, user) = (rising(idle_percent * 10_000_000, 10), rising((100 - idle_percent) * 10_000_000, 10));
-        let made = Made::new().counters(Table::Cpu, &all, &[("idle_ns", &idle), ("user_ns", &user)]);
+        let made = RecordingBuilder::new().counters(Table::Cpu, &all, &[("idle_ns", &idle), ("user_ns", &user)]);
         made.gauges(Table::Cpu, &all, &[("procs_running", &[runnable; 10])])
             .edit(|recording| recording.header.machine.cpus = cpus)
     }

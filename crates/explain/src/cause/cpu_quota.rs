@@ -57,7 +57,7 @@ fn counted(facts: &Facts<'_>) -> Option<Finding> {
     let text = format!("{name} ran out of its quota in {throttled} of {periods} periods ({:.0} %)", share * 100.0);
     let finding =
         Finding::inferred(CauseId::CpuQuota, 0.6, ENTRY.headline).with([Evidence::new(text, share * 100.0, "%")]);
-    let finding = finding.but([Evidence::said("a single reading counts since the cgroup was created")]);
+    let finding = finding.but([Evidence::statement("a single reading counts since the cgroup was created")]);
     Some(finding.settle("cpu.stat twice, a minute apart: nr_throttled must rise while it is slow"))
 }
 
@@ -78,15 +78,18 @@ fn throttled(facts: &Facts<'_>) -> Option<Finding> {
 #[cfg(test)]
 mod tests {
     use super::ENTRY;
-    use crate::testing::{Made, rising};
+    use crate::testing::{RecordingBuilder, rising};
     use flatwater_recording::{Entity, OpKind, Table};
 
     #[test]
     fn a_throttled_cgroup_is_named_even_if_every_call_is_fast() {
         let made = |ms_per_s: i64| {
             let throttled = rising(ms_per_s * 1_000_000, 6);
-            let made =
-                Made::new().counters(Table::Cgroup, &Entity::named("/batch"), &[("cpu_throttled_ns", &throttled)]);
+            let made = RecordingBuilder::new().counters(
+                Table::Cgroup,
+                &Entity::named("/batch"),
+                &[("cpu_throttled_ns", &throttled)],
+            );
             made.bucket("", OpKind::Write, &[2_000; 100])
         };
         assert!(made(400).found(&ENTRY).is_some());

@@ -151,10 +151,10 @@ fn from_own_peak(facts: &Facts<'_>) -> Option<Evidence> {
 #[cfg(test)]
 mod tests {
     use crate::cause::device_slow::ENTRY;
-    use crate::testing::{Made, rising, said};
+    use crate::testing::{RecordingBuilder, evidence_text, rising};
     use flatwater_recording::{Entity, Table};
 
-    fn disk(made: Made, name: &str, per_s: i64, ms: i64, busy_percent: i64) -> Made {
+    fn disk(made: RecordingBuilder, name: &str, per_s: i64, ms: i64, busy_percent: i64) -> RecordingBuilder {
         let columns = [
             ("requests", rising(per_s, 8)),
             ("request_ns", rising(per_s * ms * 1_000_000, 8)),
@@ -167,14 +167,17 @@ mod tests {
     #[test]
     fn one_member_that_is_much_slower_than_its_twins() {
         let array = |ms: i64| {
-            let made = ["sda", "sdb", "sdd"].into_iter().fold(Made::new(), |made, name| disk(made, name, 40, 6, 20));
+            let made = ["sda", "sdb", "sdd"]
+                .into_iter()
+                .fold(RecordingBuilder::new(), |made, name| disk(made, name, 40, 6, 20));
             disk(made, "sdc", 38, ms, 60)
         };
         let finding = array(45).found(&ENTRY).expect("45 against 6 ms");
         assert!(
-            said(&finding).contains("sdc takes 45 ms") && said(&finding).contains("3 of the same kind"),
+            evidence_text(&finding).contains("sdc takes 45 ms")
+                && evidence_text(&finding).contains("3 of the same kind"),
             "{}",
-            said(&finding)
+            evidence_text(&finding)
         );
         assert!(array(12).found(&ENTRY).is_none(), "twice is the load");
     }
@@ -182,7 +185,7 @@ mod tests {
     #[test]
     fn a_hundred_thousand_windows_are_compared_quickly() {
         let rows = 100_000;
-        let made = disk(Made::new(), "sda", 40, 6, 98);
+        let made = disk(RecordingBuilder::new(), "sda", 40, 6, 98);
         let columns = [
             ("requests", rising(40, rows)),
             ("request_ns", rising(6_000_000, rows)),
@@ -197,7 +200,7 @@ mod tests {
     }
 
     /// Windows of (MiB, requests, ms per request) of a busy device, whose log also has reads and writes apart.
-    fn with_parts(windows: &[(i64, i64, i64)]) -> Made {
+    fn with_parts(windows: &[(i64, i64, i64)]) -> RecordingBuilder {
         let sums = |value: fn(&(i64, i64, i64)) -> i64| -> Vec<i64> {
             let mut total = 0;
             let rises = windows.iter().map(|window| {
@@ -219,14 +222,14 @@ mod tests {
             ("write_ns", &none),
             ("io_ns", &busy),
         ];
-        Made::new().counters(Table::Disks, &Entity::named("sda"), &columns)
+        RecordingBuilder::new().counters(Table::Disks, &Entity::named("sda"), &columns)
     }
 
     #[test]
     fn requests_and_their_parts_are_counted_once() {
         let windows = [(200, 10, 5), (200, 10, 5), (5, 10, 30), (5, 10, 30), (5, 10, 30)];
         let finding = with_parts(&windows).found(&ENTRY).expect("5 MiB/s where it did 200");
-        assert!(said(&finding).contains("30 ms per request against 5 ms then"), "{}", said(&finding));
+        assert!(evidence_text(&finding).contains("30 ms per request against 5 ms then"), "{}", evidence_text(&finding));
     }
 
     #[test]
@@ -237,8 +240,8 @@ mod tests {
         let count = rising(10, 8);
         let columns: [(&str, &[i64]); 4] =
             [("write_bytes", &bytes), ("request_ns", &spent), ("io_ns", &busy), ("requests", &count)];
-        let made = Made::new().counters(Table::Disks, &Entity::named("sda"), &columns);
+        let made = RecordingBuilder::new().counters(Table::Disks, &Entity::named("sda"), &columns);
         let finding = made.found(&ENTRY).expect("5 MiB/s where it did 200");
-        assert!(said(&finding).contains("of its peak"), "{}", said(&finding));
+        assert!(evidence_text(&finding).contains("of its peak"), "{}", evidence_text(&finding));
     }
 }

@@ -114,9 +114,9 @@ fn from_disks(facts: &Facts<'_>) -> Option<Finding> {
         finding.evidence.push(Evidence::new(format!("reads take {read:.0} ms, writes {write:.0} ms"), read, "ms"));
     }
     if !blamed {
-        finding
-            .against
-            .push(Evidence::said("a batch job that keeps the queue full by design looks the same and does no harm"));
+        finding.against.push(Evidence::statement(
+            "a batch job that keeps the queue full by design looks the same and does no harm",
+        ));
     }
     let finding = finding.fix(Fix::knob("let reads and small writes pass", knob!("queue.scheduler"), "mq-deadline"));
     let finding = finding.fix(Fix::knob(
@@ -194,10 +194,10 @@ fn behind_a_burst(facts: &Facts<'_>, device: &str) -> Option<Finding> {
 #[cfg(test)]
 mod tests {
     use super::ENTRY;
-    use crate::testing::{Made, rising, said};
+    use crate::testing::{RecordingBuilder, evidence_text, rising};
     use flatwater_recording::{Entity, Table};
 
-    fn disk(writes_per_s: i64, write_ms: i64) -> Made {
+    fn disk(writes_per_s: i64, write_ms: i64) -> RecordingBuilder {
         let columns = [
             ("reads", rising(4, 8)),
             ("read_ns", rising(4 * write_ms * 1_000_000, 8)),
@@ -206,24 +206,24 @@ mod tests {
             ("io_ns", rising(990_000_000, 8)),
         ];
         let columns: Vec<(&str, &[i64])> = columns.iter().map(|(name, values)| (*name, values.as_slice())).collect();
-        Made::new().counters(Table::Disks, &Entity::named("sda"), &columns)
+        RecordingBuilder::new().counters(Table::Disks, &Entity::named("sda"), &columns)
     }
 
     #[test]
     fn a_long_queue_is_distinguished_from_a_slow_device() {
         let finding = disk(196, 600).found(&ENTRY).expect("120 requests in the queue");
         assert!(
-            said(&finding)
+            evidence_text(&finding)
                 .contains("120 requests in the queue, 600 ms per request while one was completed every 5.0 ms"),
             "{}",
-            said(&finding)
+            evidence_text(&finding)
         );
         assert!(disk(10, 300).found(&ENTRY).is_none(), "4 in the queue");
         assert!(disk(20_000, 1).found(&ENTRY).is_none(), "20 in the queue, 1 ms each");
     }
 
     /// Rows of (reads, ms per read, writes, queue), one a second.
-    fn rows(rows: &[(i64, i64, i64, i64)]) -> Made {
+    fn rows(rows: &[(i64, i64, i64, i64)]) -> RecordingBuilder {
         let sum = |value: fn(&(i64, i64, i64, i64)) -> i64| {
             let mut total = 0;
             let sums = std::iter::once(0).chain(rows.iter().map(move |row| {
@@ -240,7 +240,7 @@ mod tests {
             ("queue_ns", sum(|row| row.3 * 1_000_000_000)),
         ];
         let columns: Vec<(&str, &[i64])> = columns.iter().map(|(name, values)| (*name, values.as_slice())).collect();
-        Made::new().counters(Table::Disks, &Entity::named("sda"), &columns)
+        RecordingBuilder::new().counters(Table::Disks, &Entity::named("sda"), &columns)
     }
 
     #[test]
@@ -248,7 +248,11 @@ mod tests {
         let calm = (6_000, 1, 300, 2);
         let burst = (80, 28, 27_000, 142);
         let finding = rows(&[calm, calm, burst, burst, burst, calm]).found(&ENTRY).expect("28 ms beside 1 ms");
-        assert!(said(&finding).contains("a read takes 28 ms while 27000 writes/s"), "{}", said(&finding));
+        assert!(
+            evidence_text(&finding).contains("a read takes 28 ms while 27000 writes/s"),
+            "{}",
+            evidence_text(&finding)
+        );
         assert!(rows(&[calm, calm, (80, 1, 27_000, 142), (80, 1, 27_000, 142), calm]).found(&ENTRY).is_none());
         assert!(rows(&[calm, burst, calm]).found(&ENTRY).is_none(), "one interval is a moment");
         assert!(rows(&[burst, burst, burst]).found(&ENTRY).is_none(), "the usual time per read is unknown");

@@ -76,7 +76,7 @@ fn with_trouble(facts: &Facts<'_>, finding: Finding) -> Finding {
 fn from_trouble(facts: &Facts<'_>) -> Option<Finding> {
     let reported = trouble::of_devices(facts).filter(|_| facts.may_infer_place())?;
     let headline = "the kernel reports a device that fails or does not answer: its requests wait until it does";
-    let against = Evidence::said("the log does not show that a call waited for this device");
+    let against = Evidence::statement("the log does not show that a call waited for this device");
     let mut finding = Finding::inferred(CauseId::DeviceSlow, 0.6, headline).with([reported]).but([against]);
     finding.fixes.push(failing());
     Some(finding.settle("`iostat -x 1` and `dmesg -w` together: await must jump when the lines appear"))
@@ -291,7 +291,7 @@ fn from_iowait(facts: &Facts<'_>) -> Option<Finding> {
             finding.evidence.push(Evidence::new(format!("{:.1} MiB/s {what}", kib / 1024.0), kib, "KiB/s"));
         }
     }
-    finding.against.push(Evidence::said(
+    finding.against.push(Evidence::statement(
         "iowait is idle time with a request pending: a single reader on an idle machine shows it too",
     ));
     finding.fixes.extend(fixes());
@@ -311,7 +311,7 @@ fn from_pressure(facts: &Facts<'_>) -> Option<Finding> {
     let finding = Finding::inferred(CauseId::DeviceSlow, 0.4, "threads wait for a block device that does not keep up");
     let mut finding = finding
         .with([pressed.evidence("block I/O")])
-        .but([Evidence::said("PSI counts every wait for I/O, including those of batch readers")]);
+        .but([Evidence::statement("PSI counts every wait for I/O, including those of batch readers")]);
     finding.fixes.extend(fixes());
     Some(finding.settle(
         "`iostat -x 1` (await, aqu-sz, %util) shows which device and whether its queue or the device itself is slow",
@@ -321,10 +321,10 @@ fn from_pressure(facts: &Facts<'_>) -> Option<Finding> {
 #[cfg(test)]
 mod tests {
     use super::ENTRY;
-    use crate::testing::{Made, rising, said};
+    use crate::testing::{RecordingBuilder, evidence_text, rising};
     use flatwater_recording::{Cause, Entity, OpKind, Table};
 
-    fn disk(reads_per_s: i64, read_ms: i64, busy_percent: i64) -> Made {
+    fn disk(reads_per_s: i64, read_ms: i64, busy_percent: i64) -> RecordingBuilder {
         let columns = [
             ("reads", rising(reads_per_s, 8)),
             ("writes", rising(0, 8)),
@@ -333,7 +333,7 @@ mod tests {
             ("io_ns", rising(busy_percent * 10_000_000, 8)),
         ];
         let columns: Vec<(&str, &[i64])> = columns.iter().map(|(name, values)| (*name, values.as_slice())).collect();
-        Made::new().counters(Table::Disks, &Entity::named("sda"), &columns)
+        RecordingBuilder::new().counters(Table::Disks, &Entity::named("sda"), &columns)
     }
 
     #[test]
@@ -350,16 +350,17 @@ mod tests {
 
     #[test]
     fn device_trouble_in_the_log_is_added_to_measured_time() {
-        let slow =
-            |line: &str| Made::new().slow(OpKind::Fsync, &[(Cause::DeviceSlow, 900.0)]).report(line).found(&ENTRY);
+        let slow = |line: &str| {
+            RecordingBuilder::new().slow(OpKind::Fsync, &[(Cause::DeviceSlow, 900.0)]).report(line).found(&ENTRY)
+        };
         let timeout = slow("nvme nvme0: I/O 12 QID 3 timeout, aborting").expect("900 ms");
-        assert!(said(&timeout).contains("QID 3 timeout, aborting"), "{}", said(&timeout));
+        assert!(evidence_text(&timeout).contains("QID 3 timeout, aborting"), "{}", evidence_text(&timeout));
         assert!(timeout.fixes.iter().any(|fix| fix.text.contains("smartctl -x")), "{:?}", timeout.fixes);
-        let other = Made::new().slow(OpKind::Fsync, &[(Cause::DeviceSlow, 900.0)]);
+        let other = RecordingBuilder::new().slow(OpKind::Fsync, &[(Cause::DeviceSlow, 900.0)]);
         let other = other.report("blk_update_request: I/O error, dev sdb, sector 1");
         let other = other.edit(|recording| recording.header.target.device = Some("sda".to_owned()));
         let other = other.found(&ENTRY).expect("900 ms");
-        assert!(!said(&other).contains("dev sdb"), "{}", said(&other));
+        assert!(!evidence_text(&other).contains("dev sdb"), "{}", evidence_text(&other));
         let calm = slow("usb 1-1: new high-speed USB device").expect("900 ms");
         assert!(!calm.fixes.iter().any(|fix| fix.text.contains("smartctl -x")));
     }
@@ -374,7 +375,7 @@ mod tests {
             ];
             let columns: Vec<(&str, &[i64])> =
                 columns.iter().map(|(name, values)| (*name, values.as_slice())).collect();
-            Made::new().counters(Table::Disks, &Entity::named(name), &columns)
+            RecordingBuilder::new().counters(Table::Disks, &Entity::named(name), &columns)
         };
         assert!(named("nvme0n1", 5).found(&ENTRY).is_some(), "5 ms each, one at a time");
         assert!(named("sda", 5).found(&ENTRY).is_none() && named("nvme0n1", 1).found(&ENTRY).is_none());
@@ -385,10 +386,14 @@ mod tests {
         let shown = |some: i64| {
             let columns: [(&str, &[i64]); 2] =
                 [("some_avg10_centipercent", &[some]), ("full_avg10_centipercent", &[some / 2])];
-            Made::new().gauges(Table::Pressure, &Entity::named("io"), &columns)
+            RecordingBuilder::new().gauges(Table::Pressure, &Entity::named("io"), &columns)
         };
         let finding = shown(4_520).found(&ENTRY).expect("45 % of 10 s");
-        assert!(said(&finding).contains("waited for block I/O 45 % of the 10 s"), "{}", said(&finding));
+        assert!(
+            evidence_text(&finding).contains("waited for block I/O 45 % of the 10 s"),
+            "{}",
+            evidence_text(&finding)
+        );
         assert!(finding.weight < 0.5 && shown(300).found(&ENTRY).is_none());
     }
 
@@ -397,7 +402,7 @@ mod tests {
         let (wait, idle) = (rising(450_000_000, 10), rising(550_000_000, 10));
         let all = Entity::named("all");
         let made = |blocked: i64| {
-            let made = Made::new().counters(Table::Cpu, &all, &[("iowait_ns", &wait), ("idle_ns", &idle)]);
+            let made = RecordingBuilder::new().counters(Table::Cpu, &all, &[("iowait_ns", &wait), ("idle_ns", &idle)]);
             made.gauges(Table::Cpu, &all, &[("procs_blocked", &[blocked; 10])])
         };
         assert!(made(3).found(&ENTRY).is_some_and(|finding| finding.weight < 0.5));

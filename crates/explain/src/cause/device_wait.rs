@@ -44,14 +44,14 @@ fn find(facts: &Facts<'_>) -> Option<Finding> {
         finding.headline =
             format!("the call waits for {}; why the answer takes so long was not observed", server.name());
         let against = "the network, the server and its disk all look like this from the client";
-        return Some(finding.but([Evidence::said(against)]).settle(server.settle()));
+        return Some(finding.but([Evidence::statement(against)]).settle(server.settle()));
     }
     finding = match device_slow::slow_disk(facts) {
         Some(evidence) => finding.with([evidence]).fix(Fix::advice(
             "if the calls waited for this device, it was slow itself: see device-slow, and test the idle device with \
              fio at queue depth 1",
         )),
-        None => finding.but([Evidence::said(
+        None => finding.but([Evidence::statement(
             "the interval from issue to completion of the requests was not recorded: a slow device, a long queue and \
              a read by another thread all look like this",
         )]),
@@ -65,14 +65,14 @@ fn find(facts: &Facts<'_>) -> Option<Finding> {
 mod tests {
     use super::ENTRY;
     use crate::cause::{device_slow, synchronous_read};
-    use crate::testing::{Made, rising};
+    use crate::testing::{RecordingBuilder, rising};
     use flatwater_recording::symbol::meaning;
     use flatwater_recording::{CauseBasis, DurationBasis, Entity, OpKind, Table};
 
     /// A slow write whose time was spent in this stack.
-    fn asleep_in(frames: &[&str]) -> Made {
+    fn asleep_in(frames: &[&str]) -> RecordingBuilder {
         let known = meaning(frames).expect("a known frame");
-        let made = Made::new().slow(OpKind::Write, &[(known.cause, 40.0)]).stack(frames);
+        let made = RecordingBuilder::new().slow(OpKind::Write, &[(known.cause, 40.0)]).stack(frames);
         made.edit(|recording| recording.calls[0].segments[0].cause_basis = CauseBasis::Stack)
     }
 

@@ -78,7 +78,7 @@ fn from_isolated(facts: &Facts<'_>) -> Option<Finding> {
     );
     let mut finding = Finding::inferred(CauseId::DirectReclaim, 0.6, "many tasks seem to reclaim memory at once")
         .with([Evidence::new(text, isolated, "pages")])
-        .but([Evidence::said("compaction and page migration take pages off the lists too")]);
+        .but([Evidence::statement("compaction and page migration take pages off the lists too")]);
     finding.fixes.extend(fixes());
     Some(finding.settle("the stacks of all tasks (`echo t > /proc/sysrq-trigger`): how many are in try_to_free_pages"))
 }
@@ -150,7 +150,7 @@ fn inferred(facts: &Facts<'_>) -> Option<Finding> {
         known => {
             let allocstall = if known.is_some() { "did not rise" } else { "is not in the log" };
             let text = format!("allocstall {allocstall}: node reclaim (zone_reclaim_mode) counts its scans here too");
-            finding.against.push(Evidence::said(text));
+            finding.against.push(Evidence::statement(text));
         }
     }
     finding.fixes.extend(fixes());
@@ -175,7 +175,7 @@ fn from_pressure(facts: &Facts<'_>) -> Option<Finding> {
         "threads wait for memory: most likely they reclaim it themselves",
     );
     let finding = finding.with([pressed.evidence("memory")]);
-    let mut finding = finding.but([Evidence::said(
+    let mut finding = finding.but([Evidence::statement(
         "PSI also counts reclaim at a cgroup's limit, pages read back soon after they were dropped, and swap",
     )]);
     finding.fixes.extend(fixes());
@@ -188,17 +188,17 @@ fn from_pressure(facts: &Facts<'_>) -> Option<Finding> {
 #[cfg(test)]
 mod tests {
     use super::ENTRY;
-    use crate::testing::{Made, rising};
+    use crate::testing::{RecordingBuilder, rising};
     use flatwater_recording::{Cause, Entity, OpKind, Table};
 
-    fn scans(kswapd: i64, direct: i64, steal: i64) -> Made {
+    fn scans(kswapd: i64, direct: i64, steal: i64) -> RecordingBuilder {
         let columns = [
             ("pgscan_kswapd", rising(kswapd, 10)),
             ("pgscan_direct", rising(direct, 10)),
             ("pgsteal", rising(steal, 10)),
         ];
         let columns: Vec<(&str, &[i64])> = columns.iter().map(|(name, values)| (*name, values.as_slice())).collect();
-        Made::new().counters(Table::Vmstat, &Entity::default(), &columns)
+        RecordingBuilder::new().counters(Table::Vmstat, &Entity::default(), &columns)
     }
 
     #[test]
@@ -212,7 +212,7 @@ mod tests {
     fn memory_pressure_alone_is_reclaim_or_something_near_it() {
         let shown = |percent: i64| {
             let column: [(&str, &[i64]); 1] = [("some_avg60_centipercent", &[percent * 100])];
-            Made::new().gauges(Table::Pressure, &Entity::named("memory"), &column)
+            RecordingBuilder::new().gauges(Table::Pressure, &Entity::named("memory"), &column)
         };
         let finding = shown(38).found(&ENTRY).expect("38 % of a minute");
         assert!(finding.weight < 0.5 && finding.settle.contains("allocstall") && !finding.against.is_empty());
@@ -224,24 +224,30 @@ mod tests {
         let shown = |isolated: i64| {
             let columns: [(&str, &[i64]); 3] =
                 [("nr_isolated_anon", &[isolated]), ("nr_active_anon", &[2_000_000]), ("nr_inactive_anon", &[450_000])];
-            Made::new().gauges(Table::Vmstat, &Entity::default(), &columns)
+            RecordingBuilder::new().gauges(Table::Vmstat, &Entity::default(), &columns)
         };
         let finding = shown(196_491).found(&ENTRY).expect("six thousand tasks");
-        assert!(crate::testing::said(&finding).contains("about 6140 tasks"), "{}", crate::testing::said(&finding));
+        assert!(
+            crate::testing::evidence_text(&finding).contains("about 6140 tasks"),
+            "{}",
+            crate::testing::evidence_text(&finding)
+        );
         assert!(shown(3_200).found(&ENTRY).is_none(), "a hundred tasks, and the lists are full");
         assert!(shown(0).found(&ENTRY).is_none());
-        let alone = Made::new().gauges(Table::Vmstat, &Entity::default(), &[("nr_isolated_anon", &[196_491])]);
+        let alone =
+            RecordingBuilder::new().gauges(Table::Vmstat, &Entity::default(), &[("nr_isolated_anon", &[196_491])]);
         assert!(alone.found(&ENTRY).is_none(), "how long the lists are is not known");
     }
 
     #[test]
     fn allocstall_that_did_not_rise_is_in_the_log() {
         let without = scans(30_000, 16_000, 500).found(&ENTRY).expect("a poor yield");
-        assert!(crate::testing::said(&without).contains("allocstall is not in the log"));
+        assert!(crate::testing::evidence_text(&without).contains("allocstall is not in the log"));
         let columns: [(&str, &[i64]); 3] =
             [("pgscan_direct", &rising(16_000, 10)), ("pgscan_kswapd", &rising(30_000, 10)), ("allocstall", &[7; 10])];
-        let known = Made::new().counters(Table::Vmstat, &Entity::default(), &columns).found(&ENTRY).expect("scans");
-        assert!(crate::testing::said(&known).contains("allocstall did not rise"));
+        let known =
+            RecordingBuilder::new().counters(Table::Vmstat, &Entity::default(), &columns).found(&ENTRY).expect("scans");
+        assert!(crate::testing::evidence_text(&known).contains("allocstall did not rise"));
     }
 
     #[test]

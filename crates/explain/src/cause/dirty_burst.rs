@@ -89,10 +89,10 @@ fn waiting_in(facts: &Facts<'_>, bursts: &[u64]) -> Option<Evidence> {
 #[cfg(test)]
 mod tests {
     use super::ENTRY;
-    use crate::testing::Made;
+    use crate::testing::RecordingBuilder;
     use flatwater_recording::{Entity, Table};
 
-    fn written(kib_per_s: &[i64], blocked: &[i64]) -> Made {
+    fn written(kib_per_s: &[i64], blocked: &[i64]) -> RecordingBuilder {
         let total: Vec<i64> = std::iter::once(0)
             .chain(kib_per_s.iter().scan(0, |sum, rate| {
                 *sum += rate;
@@ -100,7 +100,7 @@ mod tests {
             }))
             .collect();
         let blocked: Vec<i64> = std::iter::once(0).chain(blocked.iter().copied()).collect();
-        let made = Made::new().counters(Table::Vmstat, &Entity::default(), &[("pgpgout", &total)]);
+        let made = RecordingBuilder::new().counters(Table::Vmstat, &Entity::default(), &[("pgpgout", &total)]);
         made.gauges(Table::Cpu, &Entity::named("all"), &[("procs_blocked", &blocked)])
     }
 

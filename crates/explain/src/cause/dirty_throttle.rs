@@ -114,7 +114,7 @@ fn from_meminfo(facts: &Facts<'_>) -> Option<Finding> {
     );
     let mut finding =
         Finding::inferred(CauseId::DirtyThrottle, 0.55, headline).with([Evidence::new(text, share * 100.0, "%")]);
-    finding.against.push(Evidence::said("the log does not show vm.dirty_ratio and vm.dirty_bytes"));
+    finding.against.push(Evidence::statement("the log does not show vm.dirty_ratio and vm.dirty_bytes"));
     finding.fixes.extend(fixes());
     Some(finding.settle(
         "grep -E 'nr_dirty|nr_writeback' /proc/vmstat: nr_dirty and nr_writeback against nr_dirty_threshold; or \
@@ -146,7 +146,7 @@ fn from_backlog(facts: &Facts<'_>) -> Option<Finding> {
     let headline = "much is under writeback at once: writers may be paused at the dirty limit";
     let mut finding =
         Finding::inferred(CauseId::DirtyThrottle, 0.45, headline).with([Evidence::new(text, writeback, "bytes")]);
-    finding.against.push(Evidence::said("the log does not show the limits in pages, nor who waits"));
+    finding.against.push(Evidence::statement("the log does not show the limits in pages, nor who waits"));
     finding.fixes.extend(fixes());
     Some(finding.settle("grep -E 'nr_dirty|nr_writeback' /proc/vmstat against nr_dirty_threshold, and `iostat -x 1`"))
 }
@@ -168,7 +168,7 @@ fn from_delays(facts: &Facts<'_>) -> Option<Finding> {
         "the writers were probably throttled: too much dirty page cache for the device",
     );
     finding.evidence.push(Evidence::new(text, worst as f64, "ns"));
-    finding.against.push(Evidence::said(
+    finding.against.push(Evidence::statement(
         "a device that stops, a freeze or a full journal delays write() as long; the log cannot distinguish them",
     ));
     finding.fixes.extend(fixes());
@@ -178,7 +178,7 @@ fn from_delays(facts: &Facts<'_>) -> Option<Finding> {
 #[cfg(test)]
 mod tests {
     use super::ENTRY;
-    use crate::testing::{Made, said};
+    use crate::testing::{RecordingBuilder, evidence_text};
     use flatwater_recording::{Basis, Cause, Entity, OpKind, Table};
 
     #[test]
@@ -190,10 +190,12 @@ mod tests {
                 ("nr_dirty_background_threshold", &[5_000; 6]),
                 ("nr_dirty_threshold", &[10_000; 6]),
             ];
-            Made::new().gauges(Table::Vmstat, &Entity::default(), &columns)
+            RecordingBuilder::new().gauges(Table::Vmstat, &Entity::default(), &columns)
         };
         assert!(
-            levels(7_000).found(&ENTRY).is_some_and(|finding| said(&finding).contains("over 7500 in 6 of 6 windows"))
+            levels(7_000)
+                .found(&ENTRY)
+                .is_some_and(|finding| evidence_text(&finding).contains("over 7500 in 6 of 6 windows"))
         );
         assert!(levels(3_000).found(&ENTRY).is_none(), "free run");
     }
@@ -207,12 +209,12 @@ mod tests {
             let mut columns: Vec<(&str, &[i64])> = vec![("Dirty_bytes", &dirty), ("MemFree_bytes", &free)];
             columns.push(("Cached_bytes", &free));
             columns.extend(writeback.as_ref().map(|bytes| ("Writeback_bytes", bytes.as_slice())));
-            Made::new().gauges(Table::Meminfo, &Entity::default(), &columns).found(&ENTRY)
+            RecordingBuilder::new().gauges(Table::Meminfo, &Entity::default(), &columns).found(&ENTRY)
         };
         assert!(memory(&[200, 0], Some(&[200, 0])).is_some(), "400 of 2048 MiB");
         assert!(memory(&[200, 0], Some(&[0, 200])).is_none(), "never more than 200 at once");
         let dirty = memory(&[400, 0], None).expect("400 of 2048 MiB");
-        assert!(!said(&dirty).contains("under writeback"), "not in the log: {}", said(&dirty));
+        assert!(!evidence_text(&dirty).contains("under writeback"), "not in the log: {}", evidence_text(&dirty));
     }
 
     #[test]
@@ -224,23 +226,24 @@ mod tests {
                 ("Active(file)_bytes", &[28 << 30]),
                 ("Inactive(file)_bytes", &[69 << 30]),
             ];
-            Made::new().gauges(Table::Meminfo, &Entity::default(), &columns)
+            RecordingBuilder::new().gauges(Table::Meminfo, &Entity::default(), &columns)
         };
         let finding = memory(25).found(&ENTRY).expect("25 of 98 GiB");
-        assert!(said(&finding).contains("26 % of the 98"), "{}", said(&finding));
+        assert!(evidence_text(&finding).contains("26 % of the 98"), "{}", evidence_text(&finding));
         assert!(memory(5).found(&ENTRY).is_none(), "free run");
     }
 
     #[test]
     fn untraced_waits_of_seconds_are_a_guess_and_say_so() {
-        let finding = Made::new().slow(OpKind::Write, &[(Cause::Unexplained, 4_806.0)]).found(&ENTRY).expect("4.8 s");
+        let finding =
+            RecordingBuilder::new().slow(OpKind::Write, &[(Cause::Unexplained, 4_806.0)]).found(&ENTRY).expect("4.8 s");
         assert!(finding.basis == Basis::Inferred && finding.weight <= 0.5 && !finding.against.is_empty());
         assert!(
-            Made::new().slow(OpKind::Write, &[(Cause::Unexplained, 40.0)]).found(&ENTRY).is_none(),
+            RecordingBuilder::new().slow(OpKind::Write, &[(Cause::Unexplained, 40.0)]).found(&ENTRY).is_none(),
             "too short to guess"
         );
         assert!(
-            Made::new().slow(OpKind::Write, &[(Cause::FsFreeze, 4_000.0)]).found(&ENTRY).is_none(),
+            RecordingBuilder::new().slow(OpKind::Write, &[(Cause::FsFreeze, 4_000.0)]).found(&ENTRY).is_none(),
             "named already"
         );
     }

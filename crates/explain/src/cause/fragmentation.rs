@@ -137,7 +137,7 @@ fn find(facts: &Facts<'_>) -> Option<Finding> {
             format!("{count} request{s} for more than one page failed (order up to {order}: {pages} pages in a row)");
         finding.evidence.push(Evidence::new(text, count as f64, "").at(at_ns));
     } else if stalls.is_none() && killed.is_none() {
-        finding.against.push(Evidence::said("nothing shows that larger blocks were requested at that time"));
+        finding.against.push(Evidence::statement("nothing shows that larger blocks were requested at that time"));
     }
     if let Some((at_ns, order, zone)) = killed {
         let room = zone.map_or_else(String::new, |(name, free)| format!(", while zone {name} had {free} pages free"));
@@ -163,54 +163,69 @@ fn find(facts: &Facts<'_>) -> Option<Finding> {
 #[cfg(test)]
 mod tests {
     use super::ENTRY;
-    use crate::testing::{Made, said};
+    use crate::testing::{RecordingBuilder, evidence_text};
     use flatwater_recording::{Entity, Table};
 
-    fn buddy(blocks: [i64; 6]) -> Made {
+    fn buddy(blocks: [i64; 6]) -> RecordingBuilder {
         let names = ["order_0", "order_1", "order_2", "order_3", "order_4", "order_9"];
         let values = blocks.map(|count| [count]);
         let columns: Vec<(&str, &[i64])> =
             names.iter().zip(&values).map(|(name, value)| (*name, value.as_slice())).collect();
-        Made::new().gauges(Table::Buddy, &Entity::on_node(0, "Normal"), &columns)
+        RecordingBuilder::new().gauges(Table::Buddy, &Entity::on_node(0, "Normal"), &columns)
     }
 
     #[test]
     fn single_pages_only_is_fragmentation() {
         let finding = buddy([60_000, 9_000, 300, 10, 0, 0]).found(&ENTRY).expect("no blocks");
-        assert!(said(&finding).contains("79200") || said(&finding).contains("79280"), "{}", said(&finding));
+        assert!(
+            evidence_text(&finding).contains("79200") || evidence_text(&finding).contains("79280"),
+            "{}",
+            evidence_text(&finding)
+        );
         assert!(!finding.against.is_empty(), "no blocks were requested");
     }
 
     #[test]
     fn failures_of_higher_order_are_enough() {
         assert!(
-            Made::new()
+            RecordingBuilder::new()
                 .report("swapper/3: page allocation failure: order:4, mode:0x40cc0(GFP_KERNEL|__GFP_COMP)")
                 .found(&ENTRY)
                 .is_some()
         );
-        assert!(Made::new().report("swapper/3: page allocation failure: order:0, mode:0x20").found(&ENTRY).is_none());
+        assert!(
+            RecordingBuilder::new()
+                .report("swapper/3: page allocation failure: order:0, mode:0x20")
+                .found(&ENTRY)
+                .is_none()
+        );
     }
 
     #[test]
     fn failing_single_pages_mean_memory_shortage() {
-        let failure =
-            |made: Made, order: u32| made.report(&format!("cc1: page allocation failure. order:{order}, mode:0x20"));
-        assert!(failure(failure(Made::new(), 0), 1).found(&ENTRY).is_none());
-        assert!(failure(failure(failure(Made::new(), 0), 3), 3).found(&ENTRY).is_some());
+        let failure = |made: RecordingBuilder, order: u32| {
+            made.report(&format!("cc1: page allocation failure. order:{order}, mode:0x20"))
+        };
+        assert!(failure(failure(RecordingBuilder::new(), 0), 1).found(&ENTRY).is_none());
+        assert!(failure(failure(failure(RecordingBuilder::new(), 0), 3), 3).found(&ENTRY).is_some());
     }
 
     #[test]
     fn a_kill_for_a_block_while_pages_are_free() {
         let zone = |free: i64| {
             let columns: [(&str, &[i64]); 4] = [("free", &[free]), ("min", &[761]), ("low", &[951]), ("high", &[1141])];
-            let made = Made::new().gauges(Table::Zones, &Entity::on_node(0, "Normal"), &columns);
+            let made = RecordingBuilder::new().gauges(Table::Zones, &Entity::on_node(0, "Normal"), &columns);
             made.report("squid invoked oom-killer: gfp_mask=0x42d0, order=3, oom_score_adj=0")
         };
         let finding = zone(28_622).found(&ENTRY).expect("28622 pages free");
-        assert!(said(&finding).contains("order 3") && said(&finding).contains("28622"), "{}", said(&finding));
+        assert!(
+            evidence_text(&finding).contains("order 3") && evidence_text(&finding).contains("28622"),
+            "{}",
+            evidence_text(&finding)
+        );
         assert!(zone(700).found(&ENTRY).is_none(), "memory is short, not blocks");
-        let single = Made::new().report("java invoked oom-killer: gfp_mask=0x201da, order=0, oom_score_adj=0");
+        let single =
+            RecordingBuilder::new().report("java invoked oom-killer: gfp_mask=0x201da, order=0, oom_score_adj=0");
         assert!(single.found(&ENTRY).is_none());
     }
 

@@ -101,12 +101,12 @@ fn find(facts: &Facts<'_>) -> Option<Finding> {
 #[cfg(test)]
 mod tests {
     use super::ENTRY;
-    use crate::testing::{Made, rising, said};
+    use crate::testing::{RecordingBuilder, evidence_text, rising};
     use flatwater_recording::{Entity, Source, Table};
 
-    fn cpu(steal_ms_per_s: i64) -> Made {
+    fn cpu(steal_ms_per_s: i64) -> RecordingBuilder {
         let (steal, idle) = (rising(steal_ms_per_s * 1_000_000, 10), rising((1000 - steal_ms_per_s) * 1_000_000, 10));
-        Made::new().counters(Table::Cpu, &Entity::named("all"), &[("steal_ns", &steal), ("idle_ns", &idle)])
+        RecordingBuilder::new().counters(Table::Cpu, &Entity::named("all"), &[("steal_ns", &steal), ("idle_ns", &idle)])
     }
 
     #[test]
@@ -122,11 +122,13 @@ mod tests {
                 columns.iter().map(|(name, percent)| (*name, rising(percent * 10_000_000, 10))).collect();
             let columns: Vec<(&str, &[i64])> =
                 columns.iter().map(|(name, values)| (*name, values.as_slice())).collect();
-            let made = Made::new().counters(Table::Cpu, &Entity::named("all"), &columns);
+            let made = RecordingBuilder::new().counters(Table::Cpu, &Entity::named("all"), &columns);
             made.edit(|recording| recording.header.source = Source::Import).found(&ENTRY)
         };
         let whole = shown(&[("user_ns", 40), ("system_ns", 20), ("idle_ns", 20), ("iowait_ns", 5)]).expect("15 %");
-        assert!(said(&whole).contains("not listed are 15.0 %") && !said(&whole).contains("steal took"));
+        assert!(
+            evidence_text(&whole).contains("not listed are 15.0 %") && !evidence_text(&whole).contains("steal took")
+        );
         let without = shown(&[("system_ns", 20), ("idle_ns", 70), ("iowait_ns", 5)]);
         assert!(without.is_none(), "user time is missing: {without:?}");
     }

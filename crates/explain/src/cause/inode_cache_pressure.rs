@@ -59,7 +59,7 @@ fn from_caches(facts: &Facts<'_>) -> Option<Finding> {
         "inodes hold much memory: where reclaim runs, it has to walk them, and to write the dirty ones first";
     let finding =
         Finding::inferred(CauseId::InodeCachePressure, 0.5, headline).with([Evidence::new(text, *bytes, "bytes")]);
-    let finding = finding.but([Evidence::said("one reading does not show that a task waited for it")]);
+    let finding = finding.but([Evidence::statement("one reading does not show that a task waited for it")]);
     let finding = finding.fix(Fix::advice("bound the job that touches so many files (memory.high of its cgroup)"));
     Some(
         finding.settle(
@@ -114,14 +114,15 @@ fn from_inodesteal(facts: &Facts<'_>) -> Option<Finding> {
 #[cfg(test)]
 mod tests {
     use super::ENTRY;
-    use crate::testing::{Made, rising, said};
+    use crate::testing::{RecordingBuilder, evidence_text, rising};
     use flatwater_recording::{Entity, Table};
 
     #[test]
     fn pages_lost_with_inodes_are_named() {
         let (many, few) = (rising(4_000, 8), rising(30, 8));
-        let made =
-            |steal: &[i64]| Made::new().counters(Table::Vmstat, &Entity::default(), &[("kswapd_inodesteal", steal)]);
+        let made = |steal: &[i64]| {
+            RecordingBuilder::new().counters(Table::Vmstat, &Entity::default(), &[("kswapd_inodesteal", steal)])
+        };
         assert!(made(&many).found(&ENTRY).is_some());
         assert!(made(&few).found(&ENTRY).is_none());
     }
@@ -129,13 +130,13 @@ mod tests {
     #[test]
     fn inodes_that_only_grow_did_not_fall() {
         let shown = |inodes: &[i64]| {
-            let made = Made::new().counters(
+            let made = RecordingBuilder::new().counters(
                 Table::Vmstat,
                 &Entity::default(),
                 &[("kswapd_inodesteal", &rising(4_000, inodes.len()))],
             );
             let made = made.gauges(Table::Workload, &Entity::default(), &[("inodes", inodes)]);
-            said(&made.found(&ENTRY).expect("4000 pages/s"))
+            evidence_text(&made.found(&ENTRY).expect("4000 pages/s"))
         };
         assert!(shown(&[900, 700, 200, 400]).contains("cached inodes fell from 900 to 200"));
         assert!(!shown(&[200, 400, 700, 900]).contains("fell"), "the lowest reading is the first");

@@ -74,12 +74,12 @@ fn from_counters(facts: &Facts<'_>, fixes: [Fix; 1]) -> Option<Finding> {
 #[cfg(test)]
 mod tests {
     use super::ENTRY;
-    use crate::testing::Made;
+    use crate::testing::RecordingBuilder;
     use flatwater_recording::{Entity, Table};
 
     /// CPUs with these shares of soft interrupts, percent; the remaining time is idle.
-    fn machine(softirq: &[i64]) -> Made {
-        softirq.iter().enumerate().fold(Made::new(), |made, (number, percent)| {
+    fn machine(softirq: &[i64]) -> RecordingBuilder {
+        softirq.iter().enumerate().fold(RecordingBuilder::new(), |made, (number, percent)| {
             let (busy, idle) = ([0, *percent], [0, 100 - percent]);
             let columns: [(&str, &[i64]); 2] = [("softirq_ns", &busy), ("idle_ns", &idle)];
             made.counters(Table::Cpu, &Entity::named(&number.to_string()), &columns)

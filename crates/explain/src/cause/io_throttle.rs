@@ -158,7 +158,7 @@ fn of_requests(facts: &Facts<'_>) -> Option<Finding> {
 #[cfg(test)]
 mod tests {
     use super::ENTRY;
-    use crate::testing::{Made, said};
+    use crate::testing::{RecordingBuilder, evidence_text};
     use flatwater_recording::{Entity, Table};
 
     #[test]
@@ -166,19 +166,19 @@ mod tests {
         let paste = |mib: i64| {
             let limit: [(&str, &[i64]); 1] = [("io_max_write_bytes", &[10 << 20])];
             let written: Vec<i64> = (0..6).map(|second| (second * mib) << 20).collect();
-            let made = Made::new().gauges(Table::Cgroup, &Entity::named("/jobs on 8:0"), &limit);
+            let made = RecordingBuilder::new().gauges(Table::Cgroup, &Entity::named("/jobs on 8:0"), &limit);
             made.counters(Table::Disks, &Entity::named("sda"), &[("write_bytes", &written)])
                 .edit(|recording| recording.header.source = flatwater_recording::Source::Import)
         };
         let finding = paste(10).found(&ENTRY).expect("at the limit");
-        assert!(said(&finding).contains("10 MiB/s were written by sda"), "{}", said(&finding));
+        assert!(evidence_text(&finding).contains("10 MiB/s were written by sda"), "{}", evidence_text(&finding));
         for mib in [5, 20] {
             assert!(paste(mib).found(&ENTRY).is_none(), "{mib}");
         }
     }
 
-    fn group(columns: &[(&str, &[i64])]) -> Made {
-        Made::new().counters(Table::Cgroup, &Entity::named("/db"), columns)
+    fn group(columns: &[(&str, &[i64])]) -> RecordingBuilder {
+        RecordingBuilder::new().counters(Table::Cgroup, &Entity::named("/db"), columns)
     }
 
     #[test]
@@ -189,8 +189,16 @@ mod tests {
         assert!(once(2_000_000_000).found(&ENTRY).is_some());
         assert!(once(90_000_000_000).found(&ENTRY).is_none(), "ten times as long at the device");
         let delayed = group(&[("io_cost_indelay_ns", &[9_000_000_000])]).found(&ENTRY).expect("9 s");
-        assert!(said(&delayed).contains("tasks were delayed for 9 s"), "not requests: {}", said(&delayed));
-        assert!(!said(&delayed).contains("of device time"), "the usage is not in the log: {}", said(&delayed));
+        assert!(
+            evidence_text(&delayed).contains("tasks were delayed for 9 s"),
+            "not requests: {}",
+            evidence_text(&delayed)
+        );
+        assert!(
+            !evidence_text(&delayed).contains("of device time"),
+            "the usage is not in the log: {}",
+            evidence_text(&delayed)
+        );
         assert!(group(&[("io_write_bytes", &[1 << 40])]).found(&ENTRY).is_none(), "bytes do not show waiting");
     }
 }

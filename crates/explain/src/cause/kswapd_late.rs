@@ -68,17 +68,17 @@ fn find(facts: &Facts<'_>) -> Option<Finding> {
 #[cfg(test)]
 mod tests {
     use super::ENTRY;
-    use crate::testing::{Made, rising};
+    use crate::testing::{RecordingBuilder, rising};
     use flatwater_recording::{Cause, Entity, OpKind, Table};
 
-    fn scans(steal_per_s: i64) -> Made {
+    fn scans(steal_per_s: i64) -> RecordingBuilder {
         let columns = [
             ("pgscan_kswapd", rising(20_000, 8)),
             ("pgscan_direct", rising(3_000, 8)),
             ("pgsteal", rising(steal_per_s, 8)),
         ];
         let columns: Vec<(&str, &[i64])> = columns.iter().map(|(name, values)| (*name, values.as_slice())).collect();
-        let made = Made::new().counters(Table::Vmstat, &Entity::default(), &columns);
+        let made = RecordingBuilder::new().counters(Table::Vmstat, &Entity::default(), &columns);
         made.slow(OpKind::Write, &[(Cause::DirectReclaim, 25.0)])
     }
 

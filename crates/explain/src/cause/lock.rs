@@ -49,13 +49,13 @@ fn from_lockdep(facts: &Facts<'_>) -> Option<Finding> {
     })?;
     let headline = "two locks are taken in opposite orders: tasks that meet there wait for each other forever";
     let mut finding = Finding::inferred(CauseId::Lock, 0.5, headline)
-        .with([Evidence::said(line.chars().take(160).collect::<String>())])
-        .but([Evidence::said("lockdep reports an order that can deadlock; nothing here shows that it occurred")]);
+        .with([Evidence::statement(line.chars().take(160).collect::<String>())])
+        .but([Evidence::statement("lockdep reports an order that can deadlock; nothing here shows that it occurred")]);
     let tasks = facts.recording.header.sampled_tasks.iter();
     if let Some(task) = tasks.into_iter().find(|task| task.reported_by == ReportedBy::Warning && task.holds.len() >= 2)
     {
         let held: Vec<&str> = task.holds.iter().take(3).map(String::as_str).collect();
-        finding.evidence.push(Evidence::said(format!("locks of the report: {}", held.join(", "))));
+        finding.evidence.push(Evidence::statement(format!("locks of the report: {}", held.join(", "))));
     }
     finding.cause_basis = CauseBasis::Stack;
     let finding = finding.fix(Fix::advice("a kernel with the lock order fixed: search for the names of both locks"));
@@ -79,31 +79,36 @@ fn from_spans(facts: &Facts<'_>) -> Option<Finding> {
 #[cfg(test)]
 mod tests {
     use super::ENTRY;
-    use crate::testing::{Made, said};
+    use crate::testing::{RecordingBuilder, evidence_text};
     use flatwater_recording::{Cause, OpKind};
 
     #[test]
     fn the_innermost_known_place_names_the_lock_and_its_fix() {
-        let made = Made::new().slow(OpKind::Write, &[(Cause::Compute, 0.1), (Cause::Lock, 95.0)]);
+        let made = RecordingBuilder::new().slow(OpKind::Write, &[(Cause::Compute, 0.1), (Cause::Lock, 95.0)]);
         let frames = ["rwsem_down_write_slowpath", "down_write", "ext4_da_get_block_prep", "ext4_buffered_write_iter"];
         let finding = made.stack(&frames).found(&ENTRY).expect("95 ms");
-        assert!(said(&finding).contains("95 ms (100 %) waiting for i_data_sem"), "{}", said(&finding));
+        assert!(
+            evidence_text(&finding).contains("95 ms (100 %) waiting for i_data_sem"),
+            "{}",
+            evidence_text(&finding)
+        );
         assert!(finding.fixes[0].text.starts_with("preallocate"), "{:?}", finding.fixes);
     }
 
     #[test]
     fn a_lock_inversion_is_named_and_no_more_than_possible() {
         let report = "WARNING: possible circular locking dependency detected";
-        let finding = Made::new().report(report).found(&ENTRY).expect("lockdep");
+        let finding = RecordingBuilder::new().report(report).found(&ENTRY).expect("lockdep");
         assert!(!finding.against.is_empty() && finding.weight <= 0.5);
-        assert!(Made::new().report("WARNING: suspicious RCU usage").found(&ENTRY).is_none());
+        assert!(RecordingBuilder::new().report("WARNING: suspicious RCU usage").found(&ENTRY).is_none());
     }
 
     #[test]
     fn an_unknown_lock_is_not_guessed() {
-        let made =
-            Made::new().slow(OpKind::Write, &[(Cause::Lock, 20.0)]).stack(&["__mutex_lock", "some_driver_write"]);
+        let made = RecordingBuilder::new()
+            .slow(OpKind::Write, &[(Cause::Lock, 20.0)])
+            .stack(&["__mutex_lock", "some_driver_write"]);
         let finding = made.found(&ENTRY).expect("20 ms");
-        assert!(!said(&finding).contains("usually held by"), "{}", said(&finding));
+        assert!(!evidence_text(&finding).contains("usually held by"), "{}", evidence_text(&finding));
     }
 }

@@ -105,10 +105,10 @@ fn find(facts: &Facts<'_>) -> Option<Finding> {
 #[cfg(test)]
 mod tests {
     use super::ENTRY;
-    use crate::testing::Made;
+    use crate::testing::RecordingBuilder;
     use flatwater_recording::{Entity, Table};
 
-    fn memory(low_free_mb: i64, high_free_mb: i64) -> Made {
+    fn memory(low_free_mb: i64, high_free_mb: i64) -> RecordingBuilder {
         let mb = |size: i64| [size << 20];
         let (low, low_free, high, high_free) = (mb(850), mb(low_free_mb), mb(11_000), mb(high_free_mb));
         let columns: [(&str, &[i64]); 4] = [
@@ -117,7 +117,7 @@ mod tests {
             ("HighTotal_bytes", &high),
             ("HighFree_bytes", &high_free),
         ];
-        Made::new().gauges(Table::Meminfo, &Entity::default(), &columns)
+        RecordingBuilder::new().gauges(Table::Meminfo, &Entity::default(), &columns)
     }
 
     #[test]

@@ -32,17 +32,17 @@ pub const ENTRY: CauseEntry = CauseEntry {
 fn find(facts: &Facts<'_>) -> Option<Finding> {
     let fixes = [Fix::advice("raise memory.high of the cgroup, or set it to max and rely on memory.max")];
     finding::from_spans(facts, Cause::MemcgOverHigh, ENTRY.headline, fixes.clone()).or_else(|| {
-        let met = facts.met_most(cgroup::EVENTS_HIGH).filter(|_| facts.may_infer_place())?;
+        let matched = facts.limit_hits_most(cgroup::EVENTS_HIGH).filter(|_| facts.may_infer_place())?;
         let headline = "a memory cgroup went over memory.high: its threads reclaim and are put to sleep on return";
-        let mut finding = met.finding(CauseId::MemcgOverHigh, headline, "went over memory.high");
+        let mut finding = matched.finding(CauseId::MemcgOverHigh, headline, "went over memory.high");
         finding.fixes.extend(fixes);
         // If memory.high was reached more often than memory.max, it is the effective bound.
-        if facts.met_most(cgroup::EVENTS_MAX).is_none_or(|max| max.times < met.times) {
+        if facts.limit_hits_most(cgroup::EVENTS_MAX).is_none_or(|max| max.times < matched.times) {
             finding.weight += 0.05;
         }
         // The cgroup's threads wait for memory now.
         let pressed = facts.recording.table(Table::Cgroup).and_then(|table| {
-            let rows = table.rows_of(&Entity::named(&met.path))?;
+            let rows = table.rows_of(&Entity::named(&matched.path))?;
             rows.last(cgroup::SOME_AVG10_CENTIPERCENT).filter(|share| *share >= 1_000)
         });
         if let Some(share) = pressed {
@@ -57,12 +57,12 @@ fn find(facts: &Facts<'_>) -> Option<Finding> {
 #[cfg(test)]
 mod tests {
     use super::ENTRY;
-    use crate::testing::Made;
+    use crate::testing::RecordingBuilder;
     use flatwater_recording::{Cause, OpKind};
 
     #[test]
     fn the_penalty_after_the_call_counts() {
-        let made = Made::new().slow(OpKind::Write, &[(Cause::Compute, 0.1)]);
+        let made = RecordingBuilder::new().slow(OpKind::Write, &[(Cause::Compute, 0.1)]);
         let finding =
             made.edit(|recording| recording.calls[0].after_exit_ns = 80_000_000).found(&ENTRY).expect("80 ms");
         assert_eq!(finding.lost_ns, Some(80_000_000));
@@ -70,6 +70,6 @@ mod tests {
 
     #[test]
     fn no_penalty_no_finding() {
-        assert!(Made::new().slow(OpKind::Write, &[(Cause::Compute, 30.0)]).found(&ENTRY).is_none());
+        assert!(RecordingBuilder::new().slow(OpKind::Write, &[(Cause::Compute, 30.0)]).found(&ENTRY).is_none());
     }
 }

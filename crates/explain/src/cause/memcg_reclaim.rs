@@ -44,10 +44,10 @@ fn find(facts: &Facts<'_>) -> Option<Finding> {
     let spans = finding::from_spans(facts, Cause::MemcgReclaim, ENTRY.headline, fixes.clone());
     spans.or_else(|| from_pressure(facts).map(|finding| fixes.iter().cloned().fold(finding, Finding::fix))).or_else(
         || {
-            let met = facts.met_most(cgroup::EVENTS_MAX).filter(|_| facts.may_infer_place());
-            let Some(met) = met else { return from_peak(facts) };
+            let matched = facts.limit_hits_most(cgroup::EVENTS_MAX).filter(|_| facts.may_infer_place());
+            let Some(matched) = matched else { return from_peak(facts) };
             let headline = "a memory cgroup reached its limit: tasks that charged a page then reclaimed";
-            let mut finding = met.finding(CauseId::MemcgReclaim, headline, "reached its limit");
+            let mut finding = matched.finding(CauseId::MemcgReclaim, headline, "reached its limit");
             finding.fixes.extend(fixes);
             Some(finding)
         },
@@ -70,7 +70,7 @@ fn from_peak(facts: &Facts<'_>) -> Option<Finding> {
     let against = "the peak counts since the cgroup was created; the log does not say when it was reached";
     Some(
         finding
-            .but([Evidence::said(against)])
+            .but([Evidence::statement(against)])
             .fix(Fix::advice("raise the cgroup's limit, or bound what grows in it"))
             .settle("memory.events (v1: memory.failcnt and memory.oom_control) of the cgroup twice, a minute apart"),
     )
@@ -104,22 +104,22 @@ fn from_pressure(facts: &Facts<'_>) -> Option<Finding> {
 #[cfg(test)]
 mod tests {
     use super::ENTRY;
-    use crate::testing::{Made, said};
+    use crate::testing::{RecordingBuilder, evidence_text};
     use flatwater_recording::{Entity, Table};
 
-    fn pressed(centipercent: i64, used_mib: i64) -> Made {
+    fn pressed(centipercent: i64, used_mib: i64) -> RecordingBuilder {
         let columns: [(&str, &[i64]); 3] = [
             ("some_avg10_centipercent", &[centipercent]),
             ("usage_bytes", &[used_mib << 20]),
             ("limit_bytes", &[512 << 20]),
         ];
-        Made::new().gauges(Table::Cgroup, &Entity::named("/db"), &columns)
+        RecordingBuilder::new().gauges(Table::Cgroup, &Entity::named("/db"), &columns)
     }
 
     #[test]
     fn pressure_in_a_full_cgroup_is_due_to_its_limit() {
         let finding = pressed(4_200, 505).found(&ENTRY).expect("42 % of the time");
-        assert!(said(&finding).contains("/db waited for memory 42 %"), "{}", said(&finding));
+        assert!(evidence_text(&finding).contains("/db waited for memory 42 %"), "{}", evidence_text(&finding));
         let near = pressed(4_200, 470).found(&ENTRY).expect("92 % of the limit");
         assert!(!near.headline.contains("at its limit"), "{}", near.headline);
         assert!(pressed(200, 505).found(&ENTRY).is_none(), "2 % is nothing");

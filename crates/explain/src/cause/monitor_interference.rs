@@ -65,7 +65,7 @@ fn find(facts: &Facts<'_>) -> Option<Finding> {
         finding.weight = 0.8;
         finding
             .evidence
-            .push(Evidence::said(format!("{frame}, a function of such readers, is in a stack of this recording")));
+            .push(Evidence::statement(format!("{frame}, a function of such readers, is in a stack of this recording")));
     }
     if let Some(ms) = interval_ms {
         finding.weight = 0.85;
@@ -89,26 +89,26 @@ fn find(facts: &Facts<'_>) -> Option<Finding> {
 #[cfg(test)]
 mod tests {
     use super::ENTRY;
-    use crate::testing::{Made, said};
+    use crate::testing::{RecordingBuilder, evidence_text};
     use flatwater_recording::{Cause, Entity, OpKind, Table};
 
     #[test]
     fn waiting_for_slabs_while_a_reader_walks_them() {
-        let made = || Made::new().slow(OpKind::Write, &[(Cause::SlabRefill, 40.0)]);
+        let made = || RecordingBuilder::new().slow(OpKind::Write, &[(Cause::SlabRefill, 40.0)]);
         assert!(made().knob("monitor.slabinfo_interval", "1000").found(&ENTRY).is_some());
         let many = || made().gauges(Table::Slabs, &Entity::named("buffer_head"), &[("num_objs", &[15_000_000])]);
         let finding = many().kernel("2.6.32").found(&ENTRY).expect("a walk holds the list lock");
-        assert!(finding.headline.contains("may hold") && said(&finding).contains("would take"), "{finding:?}");
+        assert!(finding.headline.contains("may hold") && evidence_text(&finding).contains("would take"), "{finding:?}");
         assert!(many().found(&ENTRY).is_none(), "6.18 walks no slabs");
         assert!(made().found(&ENTRY).is_none(), "nothing points to a reader");
     }
 
     #[test]
     fn a_reader_in_the_stacks_of_a_lock() {
-        let made = Made::new().slow(OpKind::PageFault, &[(Cause::Lock, 40.0)]);
+        let made = RecordingBuilder::new().slow(OpKind::PageFault, &[(Cause::Lock, 40.0)]);
         assert!(made.stack(&["show_smap", "seq_read_iter"]).found(&ENTRY).is_some());
         assert!(
-            Made::new()
+            RecordingBuilder::new()
                 .slow(OpKind::Write, &[(Cause::Lock, 40.0)])
                 .stack(&["rwsem_down_write_slowpath"])
                 .found(&ENTRY)

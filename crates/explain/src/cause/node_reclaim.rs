@@ -80,26 +80,26 @@ fn from_counters(facts: &Facts<'_>) -> Option<Finding> {
 #[cfg(test)]
 mod tests {
     use super::ENTRY;
-    use crate::testing::{Made, rising, said};
+    use crate::testing::{RecordingBuilder, evidence_text, rising};
     use flatwater_recording::{Entity, Table};
 
-    fn scans(kswapd_per_s: i64, direct_per_s: i64, steal_per_s: i64) -> Made {
-        Made::new().scans(kswapd_per_s, direct_per_s, steal_per_s).knob("vm.zone_reclaim_mode", "1")
+    fn scans(kswapd_per_s: i64, direct_per_s: i64, steal_per_s: i64) -> RecordingBuilder {
+        RecordingBuilder::new().scans(kswapd_per_s, direct_per_s, steal_per_s).knob("vm.zone_reclaim_mode", "1")
     }
 
     #[test]
     fn callers_that_scan_and_steal_at_home_are_named() {
         let finding = scans(10, 3_000, 2_900).found(&ENTRY).expect("node reclaim");
-        assert!(!said(&finding).contains("stall"), "the log has no allocstall: {}", said(&finding));
+        assert!(!evidence_text(&finding).contains("stall"), "the log has no allocstall: {}", evidence_text(&finding));
         let columns: [(&str, &[i64]); 4] = [
             ("pgscan_kswapd", &rising(10, 20)),
             ("pgscan_direct", &rising(3_000, 20)),
             ("pgsteal", &rising(2_900, 20)),
             ("allocstall", &[4; 20]),
         ];
-        let made = Made::new().counters(Table::Vmstat, &Entity::default(), &columns);
+        let made = RecordingBuilder::new().counters(Table::Vmstat, &Entity::default(), &columns);
         let finding = made.knob("vm.zone_reclaim_mode", "1").found(&ENTRY).expect("node reclaim");
-        assert!(said(&finding).contains("without a stall in the allocator"), "{}", said(&finding));
+        assert!(evidence_text(&finding).contains("without a stall in the allocator"), "{}", evidence_text(&finding));
     }
 
     #[test]

@@ -76,17 +76,17 @@ fn of_few_operations(facts: &Facts<'_>) -> Option<Finding> {
 
 #[cfg(test)]
 mod tests {
-    use crate::testing::Made;
+    use crate::testing::RecordingBuilder;
     use crate::{CauseId, Conclusion, Explanation};
     use flatwater_recording::{Entity, OpKind, Source, Table};
 
-    fn pasted(made: Made) -> Explanation {
+    fn pasted(made: RecordingBuilder) -> Explanation {
         made.edit(|recording| recording.header.source = Source::Import).explained()
     }
 
     #[test]
     fn a_log_that_shows_nothing_is_not_quiet() {
-        let explanation = pasted(Made::new());
+        let explanation = pasted(RecordingBuilder::new());
         assert_eq!(explanation.conclusion, Conclusion::NotEnough);
         assert_eq!(explanation.findings[0].cause, CauseId::NotEnough);
         assert!(!explanation.findings[0].settle.is_empty(), "it names the measurement");
@@ -95,7 +95,7 @@ mod tests {
     #[test]
     fn one_reading_of_free_memory_is_not_quiet_and_has_no_confidence() {
         let levels: [(&str, &[i64]); 2] = [("MemTotal_bytes", &[16 << 30]), ("MemAvailable_bytes", &[15 << 30])];
-        let explanation = pasted(Made::new().gauges(Table::Meminfo, &Entity::default(), &levels));
+        let explanation = pasted(RecordingBuilder::new().gauges(Table::Meminfo, &Entity::default(), &levels));
         assert_eq!(explanation.conclusion, Conclusion::NotEnough);
         let finding = &explanation.findings[0];
         assert!(finding.headline.contains("memory was not short"), "{}", finding.headline);
@@ -106,7 +106,7 @@ mod tests {
     #[test]
     fn one_open_in_110_ms_is_not_quiet() {
         let made = |times: usize, ms: u64| {
-            let made = Made::new().bucket("", OpKind::Open, &vec![20_000; times]);
+            let made = RecordingBuilder::new().bucket("", OpKind::Open, &vec![20_000; times]);
             made.edit(|recording| recording.header.duration_ns = ms * 1_000_000).explained()
         };
         let few = made(1, 110);
@@ -118,7 +118,7 @@ mod tests {
     #[test]
     fn a_list_of_caches_alone_excludes_nothing() {
         let columns: [(&str, &[i64]); 2] = [("num_objs", &[1000]), ("objsize_bytes", &[192])];
-        let explanation = pasted(Made::new().gauges(Table::Slabs, &Entity::named("dentry"), &columns));
+        let explanation = pasted(RecordingBuilder::new().gauges(Table::Slabs, &Entity::named("dentry"), &columns));
         assert_eq!(explanation.conclusion, Conclusion::NotEnough);
     }
 
@@ -127,10 +127,10 @@ mod tests {
         let idle: Vec<i64> = (0..20).map(|second| second * 980_000_000).collect();
         let wait: Vec<i64> = (0..20).map(|second| second * 1_000_000).collect();
         let all = Entity::named("all");
-        let made = Made::new().counters(Table::Cpu, &all, &[("idle_ns", &idle), ("iowait_ns", &wait)]);
+        let made = RecordingBuilder::new().counters(Table::Cpu, &all, &[("idle_ns", &idle), ("iowait_ns", &wait)]);
         let explanation = pasted(made.gauges(Table::Cpu, &all, &[("procs_blocked", &[0; 20])]));
         assert_eq!(explanation.conclusion, Conclusion::Quiet);
-        let text = crate::testing::said(&explanation.findings[0]);
+        let text = crate::testing::evidence_text(&explanation.findings[0]);
         assert!(text.contains("waited for I/O"), "{text}");
     }
 
@@ -139,7 +139,7 @@ mod tests {
         let idle: Vec<i64> = (0..20).map(|second| second * 745_000_000).collect();
         let wait: Vec<i64> = (0..20).map(|second| second * 250_000_000).collect();
         let all = Entity::named("all");
-        let made = Made::new().counters(Table::Cpu, &all, &[("idle_ns", &idle), ("iowait_ns", &wait)]);
+        let made = RecordingBuilder::new().counters(Table::Cpu, &all, &[("idle_ns", &idle), ("iowait_ns", &wait)]);
         let explanation = pasted(made);
         assert_eq!(explanation.conclusion, Conclusion::NotEnough);
         assert!(explanation.findings[0].settle.contains("iostat"), "{}", explanation.findings[0].settle);

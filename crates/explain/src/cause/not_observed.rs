@@ -58,13 +58,13 @@ fn evidence(observed: &Observed) -> Evidence {
     };
     match (observed.timed, observed.count) {
         (true, Some(count)) => Evidence::new(format!("{noun}{of}: watched, {count} seen"), count as f64, "operations"),
-        (true, None) => Evidence::said(format!("{noun}{of}: watched")),
+        (true, None) => Evidence::statement(format!("{noun}{of}: watched")),
         (false, Some(count)) => Evidence::new(
             format!("{noun}{of}: {count} made and not timed, {}", observed.why),
             count as f64,
             "operations",
         ),
-        (false, None) => Evidence::said(format!("{noun}{of}: not timed, {}", observed.why)),
+        (false, None) => Evidence::statement(format!("{noun}{of}: not timed, {}", observed.why)),
     }
 }
 
@@ -85,13 +85,13 @@ pub fn untimed(observed: &[Observed]) -> Vec<String> {
 
 #[cfg(test)]
 mod tests {
-    use crate::testing::Made;
+    use crate::testing::RecordingBuilder;
     use crate::{CauseId, Conclusion};
     use flatwater_recording::{AccessKind, Cause, HookState, HookStatus, Observed, OpKind};
 
     /// A recording of another program's process, with an attached tracer.
-    fn watched() -> Made {
-        Made::new().edit(|recording| {
+    fn watched() -> RecordingBuilder {
+        RecordingBuilder::new().edit(|recording| {
             recording.header.target.pids = vec![812];
             recording.header.target.what = "pid 812 (postgres)".to_owned();
             let serves = vec!["calls".to_owned()];
@@ -122,8 +122,8 @@ mod tests {
     fn requests_past_the_system_calls_are_named_with_the_process() {
         let ring = Observed::missed(AccessKind::IoUring, "past the system calls", "ask fio").of(vec![812]);
         let explanation = watched().edit(|recording| recording.header.observed.push(ring)).explained();
-        let said: Vec<&str> = explanation.findings[0].evidence.iter().map(|evidence| evidence.text.as_str()).collect();
-        assert!(said.contains(&"io_uring requests of process 812: not timed, past the system calls"), "{said:?}");
+        let texts: Vec<&str> = explanation.findings[0].evidence.iter().map(|evidence| evidence.text.as_str()).collect();
+        assert!(texts.contains(&"io_uring requests of process 812: not timed, past the system calls"), "{texts:?}");
         assert_eq!(explanation.findings[0].settle, "ask fio");
     }
 

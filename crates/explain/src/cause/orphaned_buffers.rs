@@ -156,16 +156,22 @@ fn behind_it(facts: &Facts<'_>) -> Option<u64> {
 #[cfg(test)]
 mod tests {
     use super::ENTRY;
-    use crate::testing::{Made, rising, said};
+    use crate::testing::{RecordingBuilder, evidence_text, rising};
     use flatwater_recording::{Entity, Table};
 
     const MB: i64 = 1 << 20;
 
-    fn machine(buffers: [i64; 6], cached: [i64; 6], free: [i64; 6], blocked: [i64; 6], reads_per_s: i64) -> Made {
+    fn machine(
+        buffers: [i64; 6],
+        cached: [i64; 6],
+        free: [i64; 6],
+        blocked: [i64; 6],
+        reads_per_s: i64,
+    ) -> RecordingBuilder {
         let mb = |levels: [i64; 6]| levels.map(|level| level * MB);
         let levels: [(&str, &[i64]); 3] =
             [("Buffers_bytes", &mb(buffers)), ("Cached_bytes", &mb(cached)), ("MemFree_bytes", &mb(free))];
-        let made = Made::new().gauges(Table::Meminfo, &Entity::default(), &levels);
+        let made = RecordingBuilder::new().gauges(Table::Meminfo, &Entity::default(), &levels);
         let reads = rising(reads_per_s, 7);
         let made = made.counters(Table::Vmstat, &Entity::default(), &[("pgpgin", &reads)]);
         made.gauges(Table::Cpu, &Entity::named("all"), &[("procs_blocked", &blocked)])
@@ -181,7 +187,7 @@ mod tests {
             400,
         );
         let finding = made.kernel("2.2.3").found(&ENTRY).expect("orphans");
-        assert!(said(&finding).contains("70 MiB to 380 MiB"), "{}", said(&finding));
+        assert!(evidence_text(&finding).contains("70 MiB to 380 MiB"), "{}", evidence_text(&finding));
     }
 
     #[test]

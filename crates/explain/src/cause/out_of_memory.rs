@@ -141,21 +141,21 @@ fn find(facts: &Facts<'_>) -> Option<Finding> {
     let ours = of_cgroup.is_some() || !is_of_machine(facts) || kills.iter().any(|kill| kill.watched.is_some());
     let mut finding = Finding::inferred(CauseId::OutOfMemory, if known && ours { 0.95 } else { 0.5 }, headline);
     if known && !ours {
-        finding.against.push(Evidence::said("none of the recorded processes was killed"));
+        finding.against.push(Evidence::statement("none of the recorded processes was killed"));
     } else if !known {
         finding.headline = "a process was killed for lack of memory somewhere on this machine".to_owned();
-        finding.evidence.push(Evidence::said("oom_kill in /proc/vmstat rose"));
+        finding.evidence.push(Evidence::statement("oom_kill in /proc/vmstat rose"));
         let text = "the counter is the machine's: it counts kills in any memory cgroup, this program's or another's";
-        finding.against.push(Evidence::said(text));
+        finding.against.push(Evidence::statement(text));
     }
     for kill in kills.iter().take(3) {
-        finding.evidence.push(Evidence::said(kill.line.chars().take(200).collect::<String>()).at(kill.at_ns));
+        finding.evidence.push(Evidence::statement(kill.line.chars().take(200).collect::<String>()).at(kill.at_ns));
     }
     if kills.len() > 3 {
         finding.evidence.push(Evidence::new(format!("{} such lines in all", kills.len()), kills.len() as f64, ""));
     }
     finding.evidence.extend(filled_by(facts));
-    finding.evidence.extend(of_cgroup.map(|path| Evidence::said(format!("oom_kill of {path} rose"))));
+    finding.evidence.extend(of_cgroup.map(|path| Evidence::statement(format!("oom_kill of {path} rose"))));
     let fix = if in_group {
         "raise the cgroup's limit, or bound what grows in it"
     } else {
@@ -182,32 +182,34 @@ fn headline(kills: &[Kill<'_>], in_group: bool) -> String {
 #[cfg(test)]
 mod tests {
     use super::{CauseId, ENTRY};
-    use crate::testing::Made;
+    use crate::testing::RecordingBuilder;
     use flatwater_recording::{Cause, Entity, OpKind, Table};
 
     #[test]
     fn a_kill_in_the_log_is_found_with_its_limit() {
-        let global = Made::new()
+        let global = RecordingBuilder::new()
             .report("Out of memory: Killed process 4711 (java) total-vm:9000000kB")
             .found(&ENTRY)
             .expect("kill");
-        let group =
-            Made::new().report("Memory cgroup out of memory: Killed process 12 (fio)").found(&ENTRY).expect("kill");
+        let group = RecordingBuilder::new()
+            .report("Memory cgroup out of memory: Killed process 12 (fio)")
+            .found(&ENTRY)
+            .expect("kill");
         assert!(!global.headline.contains("cgroup") && group.headline.contains("cgroup"));
-        assert!(Made::new().report("Killed by signal 15").found(&ENTRY).is_none());
+        assert!(RecordingBuilder::new().report("Killed by signal 15").found(&ENTRY).is_none());
     }
 
     #[test]
     fn a_kill_of_another_process_concerns_only_calls_that_reclaim() {
         let line = "Memory cgroup out of memory: Killed process 4711 (java) total-vm:9000000kB";
-        let timed = |cause| Made::new().slow(OpKind::Write, &[(cause, 40.0)]).report(line);
+        let timed = |cause| RecordingBuilder::new().slow(OpKind::Write, &[(cause, 40.0)]).report(line);
         assert!(timed(Cause::JournalCommit).found(&ENTRY).is_none(), "another cgroup's");
         let near = timed(Cause::MemcgReclaim).found(&ENTRY).expect("it reclaimed");
         assert!(near.weight <= 0.5 && !near.against.is_empty(), "{near:?}");
         let ours = || timed(Cause::JournalCommit).edit(|recording| recording.header.target.pids.push(4711));
         assert_eq!(ours().explained().findings[0].cause, CauseId::OutOfMemory, "whatever its calls waited for");
         let noted = |line: &str| {
-            let made = Made::new().slow(OpKind::Write, &[(Cause::JournalCommit, 40.0)]).report(line);
+            let made = RecordingBuilder::new().slow(OpKind::Write, &[(Cause::JournalCommit, 40.0)]).report(line);
             let made = made.edit(|recording| recording.header.target.pids.push(4711));
             made.explained().notes.iter().map(ToString::to_string).collect::<Vec<_>>().join("|")
         };
@@ -223,7 +225,8 @@ mod tests {
 
     #[test]
     fn a_kill_elsewhere_on_the_machine_is_not_ours() {
-        let killed = || Made::new().counters(Table::Vmstat, &Entity::default(), &[("oom_kill", &[0, 0, 1, 2])]);
+        let killed =
+            || RecordingBuilder::new().counters(Table::Vmstat, &Entity::default(), &[("oom_kill", &[0, 0, 1, 2])]);
         let alone = killed().found(&ENTRY).expect("a log of counters");
         assert!(alone.weight <= 0.5 && !alone.against.is_empty());
         let timed = killed().bucket("", OpKind::Write, &[2_000; 100]);

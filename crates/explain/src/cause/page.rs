@@ -35,8 +35,8 @@ fn basis(entry: &CauseEntry) -> &'static str {
 pub fn text(entry: &CauseEntry) -> String {
     let mut out = String::new();
     wrap(&mut out, "", &format!("{}: {}", entry.name, entry.headline), 0);
-    for (label, said) in sections(entry).into_iter().filter(|(_, said)| !said.is_empty()) {
-        wrap(&mut out, label, said, LABEL);
+    for (label, evidence_text) in sections(entry).into_iter().filter(|(_, evidence_text)| !evidence_text.is_empty()) {
+        wrap(&mut out, label, evidence_text, LABEL);
     }
     for (place, source) in entry.sources.iter().enumerate() {
         wrap(&mut out, if place == 0 { "sources" } else { "" }, source, LABEL);
@@ -68,8 +68,9 @@ pub fn markdown() -> String {
     }
     for entry in CAUSES {
         let _ = write!(out, "\n## {}\n\n{}.\n", entry.name, capital(entry.headline));
-        for (label, said) in sections(entry).into_iter().filter(|(_, said)| !said.is_empty()) {
-            let _ = write!(out, "\n**{}.** {said}\n", capital(label));
+        for (label, evidence_text) in sections(entry).into_iter().filter(|(_, evidence_text)| !evidence_text.is_empty())
+        {
+            let _ = write!(out, "\n**{}.** {evidence_text}\n", capital(label));
         }
         if !entry.sources.is_empty() {
             let sources: Vec<String> = entry.sources.iter().map(|source| format!("`{source}`")).collect();

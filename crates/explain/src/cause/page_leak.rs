@@ -110,7 +110,7 @@ fn from_meminfo(facts: &Facts<'_>) -> Option<Finding> {
             None => "the log does not show the LRU lists",
         };
         let text = format!("{lists}: a driver, a balloon or a kernel leak may hold it");
-        finding.against.push(Evidence::said(text));
+        finding.against.push(Evidence::statement(text));
     }
     let fix = Fix::advice(
         "echo 1 > /proc/sys/vm/drop_caches on a quiet hour: if this frees more memory than the cache had, pages were \
@@ -151,7 +151,7 @@ fn from_lists(facts: &Facts<'_>) -> Option<Finding> {
     );
     let finding =
         Finding::inferred(CauseId::PageLeak, 0.6, ENTRY.headline).with([Evidence::new(text, unaccounted, "bytes")]);
-    let against = Evidence::said("huge pages, a balloon or a driver may hold it: the log does not show them");
+    let against = Evidence::statement("huge pages, a balloon or a driver may hold it: the log does not show them");
     Some(finding.but([against]).settle(SETTLE))
 }
 
@@ -192,7 +192,7 @@ fn from_zones(facts: &Facts<'_>) -> Option<Finding> {
     );
     let finding =
         Finding::inferred(CauseId::PageLeak, 0.6, ENTRY.headline).with([Evidence::new(text, unaccounted, "pages")]);
-    let against = Evidence::said(if slab + machine > 0.0 {
+    let against = Evidence::statement(if slab + machine > 0.0 {
         "huge pages, a balloon or a driver may hold it: the log does not show them"
     } else {
         "the slab, huge pages, a balloon or a driver may hold it: the log does not show them"
@@ -248,8 +248,9 @@ fn from_free(facts: &Facts<'_>) -> Option<Finding> {
             "bytes",
         ),
     ];
-    let against =
-        Evidence::said("processes with that much locked or busy memory look the same in `free`: add them up first");
+    let against = Evidence::statement(
+        "processes with that much locked or busy memory look the same in `free`: add them up first",
+    );
     let finding = Finding::inferred(CauseId::PageLeak, 0.5, ENTRY.headline).with(evidence).but([against]);
     let finding = finding.fix(Fix::advice(
         "if no process owns it: data=ordered instead of data=journal, or a kernel with the leak fixed",
@@ -260,17 +261,17 @@ fn from_free(facts: &Facts<'_>) -> Option<Finding> {
 #[cfg(test)]
 mod tests {
     use super::ENTRY;
-    use crate::testing::{Made, said};
+    use crate::testing::{RecordingBuilder, evidence_text};
     use flatwater_recording::{Entity, Table};
 
     const GB: i64 = 1 << 30;
 
-    fn meminfo(lines: &[(&str, i64)]) -> Made {
+    fn meminfo(lines: &[(&str, i64)]) -> RecordingBuilder {
         let columns: Vec<(String, [i64; 1])> =
             lines.iter().map(|(name, gb10)| (format!("{name}_bytes"), [gb10 * GB / 10])).collect();
         let columns: Vec<(&str, &[i64])> =
             columns.iter().map(|(name, value)| (name.as_str(), value.as_slice())).collect();
-        Made::new().gauges(Table::Meminfo, &Entity::default(), &columns)
+        RecordingBuilder::new().gauges(Table::Meminfo, &Entity::default(), &columns)
     }
 
     #[test]
@@ -286,7 +287,11 @@ mod tests {
             ("Inactive", 50),
         ];
         let finding = meminfo(&lines).found(&ENTRY).expect("11 GB missing");
-        assert!(finding.weight > 0.8 && said(&finding).contains("11 GiB of 16 GiB"), "{}", said(&finding));
+        assert!(
+            finding.weight > 0.8 && evidence_text(&finding).contains("11 GiB of 16 GiB"),
+            "{}",
+            evidence_text(&finding)
+        );
         let without = |line: &str| {
             let lines: Vec<(&str, i64)> = lines.iter().copied().filter(|(name, _)| *name != line).collect();
             meminfo(&lines).found(&ENTRY)
@@ -295,7 +300,7 @@ mod tests {
             assert!(without(line).is_none(), "{line} is missing, not 0");
         }
         let lists = without("Active").expect("11 GB missing");
-        assert!(said(&lists).contains("does not show the LRU lists"), "{}", said(&lists));
+        assert!(evidence_text(&lists).contains("does not show the LRU lists"), "{}", evidence_text(&lists));
     }
 
     #[test]
@@ -329,10 +334,10 @@ mod tests {
                 ("nr_inactive", &[50]),
                 ("min", &[939]),
             ];
-            Made::new().gauges(Table::Zones, &Entity::on_node(0, "Normal"), &levels)
+            RecordingBuilder::new().gauges(Table::Zones, &Entity::on_node(0, "Normal"), &levels)
         };
         let finding = zone(70).found(&ENTRY).expect("97 % missing");
-        assert!(said(&finding).contains("of 880 MiB (98 %)"), "{}", said(&finding));
+        assert!(evidence_text(&finding).contains("of 880 MiB (98 %)"), "{}", evidence_text(&finding));
         assert!(zone(180_000).found(&ENTRY).is_none(), "processes have it");
     }
 }

@@ -40,7 +40,8 @@ fn find(facts: &Facts<'_>) -> Option<Finding> {
         return from_syncs(facts);
     };
     let Some(server) = Server::awaited(facts, Cause::PageWriteback) else { return Some(finding) };
-    let written = Evidence::said(format!("the pages are written to {}, not to a disk of this machine", server.name()));
+    let written =
+        Evidence::statement(format!("the pages are written to {}, not to a disk of this machine", server.name()));
     Some(finding.with([written]).settle(server.settle()))
 }
 
@@ -85,7 +86,7 @@ fn from_syncs(facts: &Facts<'_>) -> Option<Finding> {
     let mut finding =
         Finding::inferred(CauseId::PageWriteback, 0.45, headline).with([Evidence::new(text, lost_ns as f64, "ns")]);
     finding.lost_ns = Some(lost_ns);
-    finding.against.push(Evidence::said(
+    finding.against.push(Evidence::statement(
         "a slow device, a neighbour's writes ahead in the queue, and a journal that commits all look like this from \
          inside the application",
     ));
@@ -98,14 +99,14 @@ fn from_syncs(facts: &Facts<'_>) -> Option<Finding> {
 #[cfg(test)]
 mod tests {
     use super::ENTRY;
-    use crate::testing::Made;
+    use crate::testing::RecordingBuilder;
     use flatwater_recording::{Cause, OpKind, Source};
 
     #[test]
     fn a_histogram_of_syncs_is_judged_by_p99() {
         let pasted = |slow: u64| {
             let all: Vec<u64> = (0..1000).map(|at| if at % 100 < 2 { slow } else { 2_000_000 }).collect();
-            Made::new()
+            RecordingBuilder::new()
                 .bucket("etcd", OpKind::Fsync, &all)
                 .edit(|recording| recording.header.source = Source::Import)
                 .found(&ENTRY)
@@ -116,7 +117,7 @@ mod tests {
 
     #[test]
     fn a_slow_sync_of_an_application_is_named_without_an_aggressor() {
-        let made = |op| Made::new().slow(op, &[(Cause::Unexplained, 1800.0)]);
+        let made = |op| RecordingBuilder::new().slow(op, &[(Cause::Unexplained, 1800.0)]);
         let pasted = |op| made(op).edit(|recording| recording.header.source = Source::Import);
         let finding = pasted(OpKind::Fdatasync).found(&ENTRY).expect("1.8 s");
         assert!(finding.weight < 0.5 && !finding.against.is_empty() && finding.settle.contains("iostat"));

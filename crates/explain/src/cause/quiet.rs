@@ -142,7 +142,7 @@ fn step_ns(series: &Series) -> Option<u64> {
 
 /// Figures of a log without timed calls: memory, watermarks, CPUs, swap.
 fn levels(facts: &Facts<'_>) -> Vec<Evidence> {
-    let mut said = Vec::new();
+    let mut evidence = Vec::new();
     let get = |column: Column| facts.meminfo(column).map(|bytes| bytes as f64);
     if let (Some(total), Some(free)) = (get(meminfo::MEM_TOTAL_BYTES), get(meminfo::MEM_FREE_BYTES)) {
         let cache = get(meminfo::BUFFERS_BYTES).unwrap_or(0.0)
@@ -155,7 +155,7 @@ fn levels(facts: &Facts<'_>) -> Vec<Evidence> {
             100.0 * (free + cache) / total.max(1.0),
             Bytes(total as u64)
         );
-        said.push(Evidence::new(text, free + cache, "bytes"));
+        evidence.push(Evidence::new(text, free + cache, "bytes"));
     }
     for (entity, rows) in facts.recording.table(Table::Zones).into_iter().flat_map(|zones| zones.by_entity()) {
         if let (Some((at_ns, free)), Some(low), Some(min)) =
@@ -165,7 +165,7 @@ fn levels(facts: &Facts<'_>) -> Vec<Evidence> {
             let side = if free > low { "above" } else { "below" };
             let text =
                 format!("node {node} zone {}: free {free} pages at least, {side} low ({low}); min {min}", entity.name);
-            said.push(Evidence::new(text, free as f64, "pages").at(at_ns));
+            evidence.push(Evidence::new(text, free as f64, "pages").at(at_ns));
         }
     }
     let (idle, blocked, runnable) =
@@ -175,13 +175,13 @@ fn levels(facts: &Facts<'_>) -> Vec<Evidence> {
             "CPUs {:.0} % idle; on average {runnable:.0} threads were runnable and {blocked:.1} were blocked",
             idle * 100.0
         );
-        said.push(Evidence::new(text, idle * 100.0, "%"));
+        evidence.push(Evidence::new(text, idle * 100.0, "%"));
         if idle < 0.1 && runnable >= 4.0 {
             let text = "the CPUs are saturated: throughput is fine, but a thread with a deadline would wait";
-            said.push(Evidence::said(text));
+            evidence.push(Evidence::statement(text));
         }
     } else if let Some(idle) = idle {
-        said.push(Evidence::new(format!("CPUs {:.0} % idle", idle * 100.0), idle * 100.0, "%"));
+        evidence.push(Evidence::new(format!("CPUs {:.0} % idle", idle * 100.0), idle * 100.0, "%"));
     }
     if let Some(system) = facts.cpu_share(cpu::SYSTEM_NS).mean().filter(|share| *share >= 0.3) {
         let text = format!(
@@ -189,21 +189,21 @@ fn levels(facts: &Facts<'_>) -> Vec<Evidence> {
                 whether it scans for memory, `perf top` what else it does",
             system * 100.0
         );
-        said.push(Evidence::new(text, system * 100.0, "%"));
+        evidence.push(Evidence::new(text, system * 100.0, "%"));
     }
     if let (Some(total), Some(free)) = (get(meminfo::SWAP_TOTAL_BYTES), get(meminfo::SWAP_FREE_BYTES))
         && total > 0.0
         && free < 0.1 * total
     {
         let text = format!("swap is nearly full: {} of {} are used", Bytes((total - free) as u64), Bytes(total as u64));
-        said.push(Evidence::new(text, total - free, "bytes"));
+        evidence.push(Evidence::new(text, total - free, "bytes"));
     }
-    said.extend(nodes(facts));
-    said.extend(paging(facts));
-    said.extend(swapping(facts));
-    said.extend(disk(facts));
-    said.extend(facts.pressed("unnamed").map(|pressed| pressed.evidence("a resource that the log does not name")));
-    said
+    evidence.extend(nodes(facts));
+    evidence.extend(paging(facts));
+    evidence.extend(swapping(facts));
+    evidence.extend(disk(facts));
+    evidence.extend(facts.pressed("unnamed").map(|pressed| pressed.evidence("a resource that the log does not name")));
+    evidence
 }
 
 /// Free memory by node if it is uneven: threads on the full node get pages of the other, or reclaim.
@@ -265,43 +265,43 @@ fn disk(facts: &Facts<'_>) -> Option<Evidence> {
 #[cfg(test)]
 mod tests {
     use super::CauseId;
-    use crate::testing::{Made, rising, said};
+    use crate::testing::{RecordingBuilder, evidence_text, rising};
     use flatwater_recording::{Cause, ColumnKind, Entity, OpKind, Series, Source, Table};
 
     #[test]
     fn a_snapshot_of_watermarks_gives_its_figures() {
         let zone: [(&str, &[i64]); 3] = [("free", &[174_188]), ("min", &[131_132]), ("low", &[163_915])];
-        let made = Made::new().gauges(Table::Zones, &Entity::on_node(1, "Normal"), &zone);
+        let made = RecordingBuilder::new().gauges(Table::Zones, &Entity::on_node(1, "Normal"), &zone);
         assert!(
-            said(&made.explained().findings[0])
+            evidence_text(&made.explained().findings[0])
                 .contains("node 1 zone Normal: free 174188 pages at least, above low (163915); min 131132")
         );
     }
 
     #[test]
     fn a_quiet_run_gives_its_figures() {
-        let made = Made::new().bucket("", OpKind::Write, &[1_900; 50_000]);
+        let made = RecordingBuilder::new().bucket("", OpKind::Write, &[1_900; 50_000]);
         let explanation = made.slow(OpKind::Write, &[(Cause::RunQueue, 1.4)]).explained();
         assert_eq!(explanation.findings.len(), 1);
-        let text = said(&explanation.findings[0]);
+        let text = evidence_text(&explanation.findings[0]);
         assert!(text.contains("1 calls were over 1 ms: 1.40 ms in 10 s") && text.contains("50000 calls"), "{text}");
     }
 
     /// T4: `quiet` says what was watched: all operations, not only the first three.
     #[test]
     fn all_operations_that_were_watched_are_counted() {
-        let mut made = Made::new();
+        let mut made = RecordingBuilder::new();
         for (place, op) in
             [OpKind::Write, OpKind::Read, OpKind::Open, OpKind::Close, OpKind::Stat].into_iter().enumerate()
         {
             made = made.bucket("", op, &vec![1_900; 100 * (place + 1)]);
         }
-        let text = said(&made.explained().findings[0]);
+        let text = evidence_text(&made.explained().findings[0]);
         assert!(text.contains("calls of 2 other operations") && text.contains("would be listed"), "{text}");
     }
 
     /// The first finding of an imported log.
-    fn pasted(made: Made) -> CauseId {
+    fn pasted(made: RecordingBuilder) -> CauseId {
         made.edit(|recording| recording.header.source = Source::Import).explained().findings[0].cause
     }
 
@@ -313,16 +313,18 @@ mod tests {
             table.push(second * 1_000_000_000, &Entity::default(), &free);
             table.push(second * 1_000_000_000 + 7, &Entity::named("other"), &free);
         }
-        let text = said(&Made::new().edit(|recording| recording.series.push(table)).explained().findings[0]);
+        let text = evidence_text(
+            &RecordingBuilder::new().edit(|recording| recording.series.push(table)).explained().findings[0],
+        );
         assert!(text.contains("are 1 s and more apart: a shorter stall need not show"), "{text}");
     }
 
     #[test]
     fn lost_events_may_be_those_of_a_slow_call() {
-        let made = || Made::new().bucket("", OpKind::Write, &[1_900; 50_000]);
-        let whole = said(&made().explained().findings[0]);
+        let made = || RecordingBuilder::new().bucket("", OpKind::Write, &[1_900; 50_000]);
+        let whole = evidence_text(&made().explained().findings[0]);
         assert!(whole.contains("would be listed") && !whole.contains("unless its events were lost"), "{whole}");
-        let lost = said(&made().edit(|recording| recording.header.losses.lost = 3).explained().findings[0]);
+        let lost = evidence_text(&made().edit(|recording| recording.header.losses.lost = 3).explained().findings[0]);
         assert!(lost.contains("unless its events were lost"), "{lost}");
     }
 
@@ -331,22 +333,22 @@ mod tests {
         let half = rising(500_000_000, 11);
         let waits = || {
             let columns: [(&str, &[i64]); 2] = [("iowait_ns", &half), ("idle_ns", &half)];
-            Made::new().counters(Table::Cpu, &Entity::named("all"), &columns)
+            RecordingBuilder::new().counters(Table::Cpu, &Entity::named("all"), &columns)
         };
         assert_eq!(pasted(waits()), CauseId::NotEnough);
         assert_eq!(pasted(waits().bucket("vdb", OpKind::Read, &[700_000; 200])), CauseId::Quiet);
-        assert_eq!(pasted(Made::new().bucket("202,32", OpKind::Read, &[900_000; 12])), CauseId::Quiet);
-        assert_ne!(pasted(Made::new().bucket("202,32", OpKind::Read, &[90_000_000; 12])), CauseId::Quiet);
+        assert_eq!(pasted(RecordingBuilder::new().bucket("202,32", OpKind::Read, &[900_000; 12])), CauseId::Quiet);
+        assert_ne!(pasted(RecordingBuilder::new().bucket("202,32", OpKind::Read, &[90_000_000; 12])), CauseId::Quiet);
     }
 
     #[test]
     fn short_waits_for_processors_are_calm() {
-        assert_eq!(pasted(Made::new().slow(OpKind::Other, &[(Cause::RunQueue, 0.03)])), CauseId::Quiet);
+        assert_eq!(pasted(RecordingBuilder::new().slow(OpKind::Other, &[(Cause::RunQueue, 0.03)])), CauseId::Quiet);
     }
 
     #[test]
     fn an_empty_recording_claims_little() {
-        let finding = &Made::new().explained().findings[0];
+        let finding = &RecordingBuilder::new().explained().findings[0];
         assert!(finding.weight < 0.5 && finding.headline.contains("little was seen"));
     }
 }

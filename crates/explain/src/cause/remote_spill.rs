@@ -166,7 +166,7 @@ fn find(facts: &Facts<'_>) -> Option<Finding> {
             } else {
                 "the log does not show the free memory of the nodes"
             };
-            finding.against.push(Evidence::said(format!("{free}: per-node dirty limits also cause misses")));
+            finding.against.push(Evidence::statement(format!("{free}: per-node dirty limits also cause misses")));
         }
     }
     let fixes = [
@@ -183,14 +183,14 @@ fn find(facts: &Facts<'_>) -> Option<Finding> {
 #[cfg(test)]
 mod tests {
     use super::ENTRY;
-    use crate::testing::{Made, rising, said};
+    use crate::testing::{RecordingBuilder, evidence_text, rising};
     use flatwater_recording::{Entity, Table};
 
-    fn nodes(miss_per_s: i64) -> Made {
+    fn nodes(miss_per_s: i64) -> RecordingBuilder {
         let (hit, miss) = (rising(3_000, 10), rising(miss_per_s, 10));
         let remote: [(&str, &[i64]); 2] = [("numa_hit", &hit), ("numa_miss", &miss)];
         let local: [(&str, &[i64]); 2] = [("numa_hit", &hit), ("numa_miss", &[0; 10])];
-        let made = Made::new().counters(Table::Nodes, &Entity::on_node(0, ""), &remote);
+        let made = RecordingBuilder::new().counters(Table::Nodes, &Entity::on_node(0, ""), &remote);
         made.counters(Table::Nodes, &Entity::on_node(1, ""), &local)
     }
 
@@ -198,9 +198,9 @@ mod tests {
     fn pages_from_the_wrong_node_are_named_with_the_node() {
         let finding = nodes(2_000).found(&ENTRY).expect("spill");
         assert!(
-            said(&finding).contains("2000 pages/s meant for another node were taken on node 0 (40 %"),
+            evidence_text(&finding).contains("2000 pages/s meant for another node were taken on node 0 (40 %"),
             "{}",
-            said(&finding)
+            evidence_text(&finding)
         );
         assert!(finding.against[0].text.starts_with("the log does not show the free memory"), "{:?}", finding.against);
         let even: [(&str, &[i64]); 1] = [("MemFree_bytes", &[80 << 20; 10])];
@@ -221,16 +221,17 @@ mod tests {
             let pages: [(&str, &[i64]); 2] = [("FilePages_bytes", &files), ("MemFree_bytes", &[80 << 20; 10])];
             let full: [(&str, &[i64]); 1] = [("MemFree_bytes", &[free_of_1; 10])];
             let [first, second] = [Entity::on_node(0, ""), Entity::on_node(1, "")];
-            let made = Made::new().counters(Table::Nodes, &first, &remote).counters(Table::Nodes, &second, &local);
+            let made =
+                RecordingBuilder::new().counters(Table::Nodes, &first, &remote).counters(Table::Nodes, &second, &local);
             made.gauges(Table::Nodes, &first, &pages).gauges(Table::Nodes, &second, &full).found(&ENTRY)
         };
         let finding = spilt(1 << 20).expect("spill");
         assert!(
-            said(&finding).contains(
+            evidence_text(&finding).contains(
                 "48 allocations/s meant for another node were served by node 0, whose page cache grew by 1157"
             ),
             "{}",
-            said(&finding)
+            evidence_text(&finding)
         );
         assert!(spilt(80 << 20).is_none(), "no node was full: the page cache of node 0 grew for its own readers");
     }
@@ -239,15 +240,15 @@ mod tests {
     /// second.
     #[test]
     fn in_distorted_time_the_share_decides_and_not_the_rate() {
-        let slow = |made: Made| made.edit(|recording| recording.header.time_distorted = true).found(&ENTRY);
+        let slow = |made: RecordingBuilder| made.edit(|recording| recording.header.time_distorted = true).found(&ENTRY);
         let of = |miss_per_s: i64, hit_per_s: i64| {
             let (hit, miss) = (rising(hit_per_s, 30), rising(miss_per_s, 30));
             let remote: [(&str, &[i64]); 2] = [("numa_hit", &hit), ("numa_miss", &miss)];
-            Made::new().counters(Table::Nodes, &Entity::on_node(0, ""), &remote)
+            RecordingBuilder::new().counters(Table::Nodes, &Entity::on_node(0, ""), &remote)
         };
         assert!(of(100, 130).found(&ENTRY).is_none(), "100 pages a second of true time");
         let finding = slow(of(100, 130)).expect("43 % of all pages");
-        assert!(said(&finding).contains("43 % of its allocations"), "{}", said(&finding));
+        assert!(evidence_text(&finding).contains("43 % of its allocations"), "{}", evidence_text(&finding));
         assert!(slow(of(100, 13_000)).is_none(), "under 1 % of all pages");
         assert!(slow(of(10, 13)).is_none(), "290 pages in all");
     }
@@ -265,7 +266,8 @@ mod tests {
             let local: [(&str, &[i64]); 2] = [("numa_hit", &hit), ("numa_miss", &none)];
             let filled: [(&str, &[i64]); 2] = [("FilePages_bytes", &files), ("MemFree_bytes", &of_0)];
             let full: [(&str, &[i64]); 1] = [("MemFree_bytes", &of_1)];
-            let made = Made::new().counters(Table::Nodes, &first, &remote).counters(Table::Nodes, &second, &local);
+            let made =
+                RecordingBuilder::new().counters(Table::Nodes, &first, &remote).counters(Table::Nodes, &second, &local);
             made.gauges(Table::Nodes, &first, &filled).gauges(Table::Nodes, &second, &full).found(&ENTRY)
         };
         let mut filling = [1 << 20; 10];
@@ -277,6 +279,6 @@ mod tests {
     #[test]
     fn a_trickle_or_one_node_is_silent() {
         assert!(nodes(20).found(&ENTRY).is_none());
-        assert!(Made::new().found(&ENTRY).is_none());
+        assert!(RecordingBuilder::new().found(&ENTRY).is_none());
     }
 }

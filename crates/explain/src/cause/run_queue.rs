@@ -62,7 +62,7 @@ fn always_pressed(facts: &Facts<'_>) -> Option<Finding> {
     let always = of_minutes.into_iter().all(|column| shown(column).is_some_and(|share| share >= ALWAYS_SHARE_MIN));
     let pressed = facts.pressed("cpu").filter(|_| always)?;
     let finding = Finding::inferred(CauseId::RunQueue, 0.5, ALWAYS_PRESSED).with([pressed.evidence("a CPU")]);
-    let finding = finding.but([Evidence::said(
+    let finding = finding.but([Evidence::statement(
         "PSI does not show whether other threads have the CPUs or a quota keeps threads off them",
     )]);
     Some(finding.settle("cpu.stat of the cgroups (nr_throttled, throttled_usec) twice, a minute apart, and `vmstat 1`"))
@@ -166,7 +166,7 @@ fn woke_late(facts: &Facts<'_>) -> Option<Finding> {
 #[cfg(test)]
 mod tests {
     use super::{CauseId, ENTRY};
-    use crate::testing::{Made, rising, said};
+    use crate::testing::{RecordingBuilder, evidence_text, rising};
     use flatwater_recording::latency::histogram;
     use flatwater_recording::{Entity, OpKind, PackedHistogram, Table};
 
@@ -179,18 +179,19 @@ mod tests {
                 ("some_avg60_centipercent", &share),
                 ("some_avg300_centipercent", &share),
             ];
-            Made::new().gauges(Table::Pressure, &Entity::named("cpu"), &columns)
+            RecordingBuilder::new().gauges(Table::Pressure, &Entity::named("cpu"), &columns)
         };
         let pasted = |percent| made(percent).edit(|recording| recording.header.import = Some(Default::default()));
         let finding = pasted(97).found(&ENTRY).expect("97 % of minutes");
-        assert!(finding.weight < 0.6 && said(&finding).contains("97 %"), "{}", said(&finding));
+        assert!(finding.weight < 0.6 && evidence_text(&finding).contains("97 %"), "{}", evidence_text(&finding));
         assert!(pasted(60).found(&ENTRY).is_none() && made(97).found(&ENTRY).is_none());
     }
 
     /// Fast calls, of which one in a hundred began `late_ms` late, under this CPU pressure.
-    fn late(late_ms: u64, pressure_percent: i64) -> Made {
+    fn late(late_ms: u64, pressure_percent: i64) -> RecordingBuilder {
         let waited = rising(pressure_percent * 10_000, 10);
-        let made = Made::new().counters(Table::Pressure, &Entity::named("cpu"), &[("some_total_us", &waited)]);
+        let made =
+            RecordingBuilder::new().counters(Table::Pressure, &Entity::named("cpu"), &[("some_total_us", &waited)]);
         made.bucket("", OpKind::Write, &[3_000; 1_000]).edit(|recording| {
             let mut due = histogram();
             (0..1_000_u64)
@@ -203,7 +204,11 @@ mod tests {
     #[test]
     fn fast_calls_that_begin_late_on_a_full_machine_lack_a_cpu() {
         let finding = late(20, 70).found(&ENTRY).expect("late");
-        assert!(said(&finding).contains("10 calls ended 1 ms and more after they were due"), "{}", said(&finding));
+        assert!(
+            evidence_text(&finding).contains("10 calls ended 1 ms and more after they were due"),
+            "{}",
+            evidence_text(&finding)
+        );
         assert!(finding.weight < 0.9 && !finding.settle.is_empty());
     }
 

@@ -177,12 +177,12 @@ fn from_caches(facts: &Facts<'_>) -> Option<Finding> {
     } else {
         finding
             .against
-            .push(Evidence::said("one reading does not show growth: a large but steady cache is not a leak"));
+            .push(Evidence::statement("one reading does not show growth: a large but steady cache is not a leak"));
     }
     if of_files(&cache.name) {
         finding
             .against
-            .push(Evidence::said("reclaim can give this cache back, unless its objects are in use or dirty"));
+            .push(Evidence::statement("reclaim can give this cache back, unless its objects are in use or dirty"));
     }
     let finding = finding.fix(Fix::advice(
         "look for its owner: `perf trace -e kmem:kmem_cache_alloc` or slab_debug; upgrade or restart what leaks",
@@ -233,7 +233,7 @@ fn from_slab_alone(facts: &Facts<'_>) -> Option<Finding> {
         "kernel objects hold a large part of memory",
     )
     .with([Evidence::new(text, last, "bytes")])
-    .but([Evidence::said("the log does not show how much of the slab is reclaimable (SReclaimable, SUnreclaim)")]);
+    .but([Evidence::statement("the log does not show how much of the slab is reclaimable (SReclaimable, SUnreclaim)")]);
     Some(finding.settle("`slabtop -o -s c` twice, some minutes apart: a leak is in the cache that only grows"))
 }
 
@@ -253,7 +253,7 @@ fn unreclaimable_alone(facts: &Facts<'_>) -> Option<Finding> {
     let headline = "unreclaimable kernel objects hold much memory";
     let finding = Finding::inferred(CauseId::SlabLeak, if growing { 0.6 } else { 0.45 }, headline)
         .with([Evidence::new(text, last, "bytes")])
-        .but([Evidence::said("the log does not show how large memory is")]);
+        .but([Evidence::statement("the log does not show how large memory is")]);
     Some(finding.settle("`slabtop -o -s c` twice, some minutes apart: a leak is in the cache that only grows"))
 }
 
@@ -278,7 +278,9 @@ fn from_unreclaimable(facts: &Facts<'_>) -> Option<Finding> {
         finding.evidence.push(Evidence::new(text, grown, "bytes"));
     } else {
         finding.headline = "unreclaimable kernel objects hold a large part of memory".to_owned();
-        finding.against.push(Evidence::said("one level does not show growth: a large but steady cache is not a leak"));
+        finding
+            .against
+            .push(Evidence::statement("one level does not show growth: a large but steady cache is not a leak"));
     }
     if let Some((name, bytes, objects)) = largest_cache(facts) {
         let text = format!("the largest cache is {name}: {} in {objects} objects", Bytes(bytes as u64));
@@ -298,15 +300,15 @@ pub fn cache_objects(facts: &Facts<'_>, name: &str) -> Option<i64> {
 #[cfg(test)]
 mod tests {
     use super::ENTRY;
-    use crate::testing::{Made, said};
+    use crate::testing::{RecordingBuilder, evidence_text};
     use flatwater_recording::{Entity, Table};
 
     const MB: i64 = 1 << 20;
 
-    fn slab(levels_mb: &[i64]) -> Made {
+    fn slab(levels_mb: &[i64]) -> RecordingBuilder {
         let levels: Vec<i64> = levels_mb.iter().map(|level| level * MB).collect();
         let total = vec![16_384 * MB; levels.len()];
-        Made::new().gauges(
+        RecordingBuilder::new().gauges(
             Table::Meminfo,
             &Entity::default(),
             &[("MemTotal_bytes", &total), ("SUnreclaim_bytes", &levels)],
@@ -316,19 +318,23 @@ mod tests {
     #[test]
     fn steady_growth_is_a_leak() {
         let finding = slab(&[500, 700, 900, 1100, 1300, 1500]).found(&ENTRY).expect("growth");
-        assert!(said(&finding).contains("grew by 1000 MiB"), "{}", said(&finding));
+        assert!(evidence_text(&finding).contains("grew by 1000 MiB"), "{}", evidence_text(&finding));
     }
 
-    fn listed(name: &str, levels_mb: &[i64]) -> Made {
+    fn listed(name: &str, levels_mb: &[i64]) -> RecordingBuilder {
         let levels: Vec<i64> = levels_mb.iter().map(|level| level * MB).collect();
-        let made = Made::new().gauges(Table::Slabs, &Entity::named(name), &[("size_bytes", &levels)]);
+        let made = RecordingBuilder::new().gauges(Table::Slabs, &Entity::named(name), &[("size_bytes", &levels)]);
         made.gauges(Table::Slabs, &Entity::named("task_struct"), &[("size_bytes", &vec![40 * MB; levels.len()])])
     }
 
     #[test]
     fn a_cache_that_grows_or_has_all_is_named_without_the_size_of_memory() {
         let grows = listed("kmalloc-192", &[900, 1400, 2100]).found(&ENTRY).expect("growth");
-        assert!(said(&grows).contains("kmalloc-192") && said(&grows).contains("grew from 900 MiB"), "{}", said(&grows));
+        assert!(
+            evidence_text(&grows).contains("kmalloc-192") && evidence_text(&grows).contains("grew from 900 MiB"),
+            "{}",
+            evidence_text(&grows)
+        );
         assert!(grows.headline.ends_with("grows and does not shrink"), "{}", grows.headline);
         let once = listed("kmalloc-192", &[9000]).found(&ENTRY).expect("nearly all of the slab");
         assert!(once.headline.ends_with("holds most of the slab") && !once.against.is_empty(), "{once:?}");
@@ -340,7 +346,7 @@ mod tests {
     fn unreclaimable_slab_without_the_size_of_memory_is_named_where_it_grows_or_is_huge() {
         let made = |levels_mb: &[i64]| {
             let levels: Vec<i64> = levels_mb.iter().map(|level| level * MB).collect();
-            Made::new().gauges(Table::Meminfo, &Entity::default(), &[("SUnreclaim_bytes", &levels)])
+            RecordingBuilder::new().gauges(Table::Meminfo, &Entity::default(), &[("SUnreclaim_bytes", &levels)])
         };
         assert!(made(&[80, 400, 900, 1_500]).found(&ENTRY).is_some(), "it grows");
         assert!(made(&[9_000]).found(&ENTRY).is_some(), "more than any machine needs");
@@ -352,7 +358,7 @@ mod tests {
     fn slab_alone_is_judged_by_memory() {
         let slab = |mb: i64| {
             let columns: [(&str, &[i64]); 2] = [("MemTotal_bytes", &[16_384 * MB]), ("Slab_bytes", &[mb * MB])];
-            Made::new().gauges(Table::Meminfo, &Entity::default(), &columns)
+            RecordingBuilder::new().gauges(Table::Meminfo, &Entity::default(), &columns)
         };
         assert!(slab(9_000).found(&ENTRY).is_some());
         assert!(slab(900).found(&ENTRY).is_none());

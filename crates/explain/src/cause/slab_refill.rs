@@ -99,22 +99,23 @@ fn not_page_allocation(facts: &Facts<'_>, call: &Call, refill_ns: u64) -> Option
 #[cfg(test)]
 mod tests {
     use super::ENTRY;
-    use crate::testing::{Made, said};
+    use crate::testing::{RecordingBuilder, evidence_text};
     use flatwater_recording::{Cause, OpKind};
 
     #[test]
     fn the_page_allocator_is_cleared_with_its_figure() {
-        let made = Made::new()
+        let made = RecordingBuilder::new()
             .slow(OpKind::Write, &[(Cause::Compute, 0.05), (Cause::PageAllocation, 0.009), (Cause::SlabRefill, 40.48)]);
         let finding = made.stack(&["cache_alloc_refill", "kmem_cache_alloc"]).found(&ENTRY).expect("40 ms");
-        let text = said(&finding);
+        let text = evidence_text(&finding);
         assert!(text.contains("99.9 % of the worst call") && text.contains("inside cache_alloc_refill"), "{text}");
         assert!(text.contains("not page allocation, since the page allocator took 9 us"), "{text}");
     }
 
     #[test]
     fn a_slow_page_allocator_is_not_cleared() {
-        let made = Made::new().slow(OpKind::Write, &[(Cause::PageAllocation, 30.0), (Cause::SlabRefill, 12.0)]);
-        assert!(!said(&made.found(&ENTRY).expect("12 ms")).contains("not page allocation"));
+        let made =
+            RecordingBuilder::new().slow(OpKind::Write, &[(Cause::PageAllocation, 30.0), (Cause::SlabRefill, 12.0)]);
+        assert!(!evidence_text(&made.found(&ENTRY).expect("12 ms")).contains("not page allocation"));
     }
 }

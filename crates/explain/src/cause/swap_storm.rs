@@ -159,7 +159,7 @@ fn out_only(facts: &Facts<'_>) -> Option<Finding> {
         None => "the log does not show whether it comes back (pswpin)".to_owned(),
     };
     let text = format!("{back}: idle memory that makes room looks the same at its start");
-    finding.against.push(Evidence::said(text));
+    finding.against.push(Evidence::statement(text));
     let finding = finding.fix(Fix::advice("find what grows (pidstat -r 1) and bound it with a memory cgroup"));
     Some(finding.settle("`pidstat -r 1` while it is slow: the process whose RSS grows displaces the others"))
 }
@@ -210,7 +210,7 @@ mod tests {
 
     use super::{ENTRY, both_over};
     use crate::counters::Point;
-    use crate::testing::{Made, rising, said};
+    use crate::testing::{RecordingBuilder, evidence_text, rising};
     use flatwater_recording::{Entity, Table};
 
     #[test]
@@ -227,9 +227,9 @@ mod tests {
         assert!(both_over(points(1), points(1), 6.0, 0.125).is_empty(), "under the limit");
     }
 
-    fn swapping(in_per_s: i64, out_per_s: i64) -> Made {
+    fn swapping(in_per_s: i64, out_per_s: i64) -> RecordingBuilder {
         let (into, out) = (rising(in_per_s, 10), rising(out_per_s, 10));
-        Made::new().counters(Table::Vmstat, &Entity::default(), &[("pswpin", &into), ("pswpout", &out)])
+        RecordingBuilder::new().counters(Table::Vmstat, &Entity::default(), &[("pswpin", &into), ("pswpout", &out)])
     }
 
     #[test]
@@ -248,7 +248,7 @@ mod tests {
         let (into, out) = ([0, 190, 390, 780, 780, 780], [0, 110, 200, 470, 470, 470]);
         let made = |into: &[i64], out: &[i64]| {
             let columns: [(&str, &[i64]); 2] = [("pswpin", into), ("pswpout", out)];
-            Made::new().counters(Table::Vmstat, &Entity::default(), &columns)
+            RecordingBuilder::new().counters(Table::Vmstat, &Entity::default(), &columns)
         };
         assert!(made(&into, &out).found(&ENTRY).is_some(), "three windows of 0.7 MiB/s and more");
         assert!(made(&[0, 190, 190, 580, 580, 770], &out).found(&ENTRY).is_none(), "now and then");
@@ -260,18 +260,24 @@ mod tests {
             swapping(in_per_s, out_per_s).edit(|recording| recording.header.machine.page_bytes = Some(65_536))
         };
         let finding = arm(160, 80).found(&ENTRY).expect("10 and 5 MiB/s");
-        assert!(said(&finding).contains("10.0 MiB/s in, 5.0 MiB/s out"), "{}", said(&finding));
+        assert!(evidence_text(&finding).contains("10.0 MiB/s in, 5.0 MiB/s out"), "{}", evidence_text(&finding));
         assert!(arm(7, 7).found(&ENTRY).is_none(), "less than half a MiB/s");
     }
 
     #[test]
     fn one_way_or_a_trickle_is_not() {
-        let blocked = |made: Made| made.gauges(Table::Cpu, &Entity::named("all"), &[("procs_blocked", &[4; 10])]);
+        let blocked =
+            |made: RecordingBuilder| made.gauges(Table::Cpu, &Entity::named("all"), &[("procs_blocked", &[4; 10])]);
         let out = blocked(swapping(0, 3_000)).found(&ENTRY).expect("threads wait while it goes out");
-        assert!(out.weight < 0.6 && said(&out).contains("only 0.0 MiB/s come back"), "{}", said(&out));
-        let alone = Made::new().counters(Table::Vmstat, &Entity::default(), &[("pswpout", &rising(3_000, 10))]);
+        assert!(
+            out.weight < 0.6 && evidence_text(&out).contains("only 0.0 MiB/s come back"),
+            "{}",
+            evidence_text(&out)
+        );
+        let alone =
+            RecordingBuilder::new().counters(Table::Vmstat, &Entity::default(), &[("pswpout", &rising(3_000, 10))]);
         let alone = blocked(alone).found(&ENTRY).expect("threads wait while it goes out");
-        assert!(said(&alone).contains("does not show whether it comes back"), "{}", said(&alone));
+        assert!(evidence_text(&alone).contains("does not show whether it comes back"), "{}", evidence_text(&alone));
         assert!(blocked(swapping(0, 30)).found(&ENTRY).is_none(), "a trickle");
         assert!(swapping(2_000, 0).found(&ENTRY).is_none());
         assert!(swapping(0, 3_000).found(&ENTRY).is_none());

@@ -93,7 +93,7 @@ fn from_disks(facts: &Facts<'_>) -> Option<Finding> {
         "a device is busy with a few reads at a time: a program may read block after block and wait for each";
     let finding =
         Finding::inferred(CauseId::SynchronousRead, 0.5, headline).with([Evidence::new(text, read_ms, "ms"), waited]);
-    let finding = finding.but([Evidence::said("a program that copies files reads in the same way, without harm")]);
+    let finding = finding.but([Evidence::statement("a program that copies files reads in the same way, without harm")]);
     let finding = finding.fix(Fix::advice(
         "find the reader (`pidstat -d 1`): an index instead of a scan, more cache, or reading ahead (posix_fadvise \
          WILLNEED)",
@@ -123,11 +123,11 @@ fn waits(facts: &Facts<'_>) -> Option<Evidence> {
 #[cfg(test)]
 mod tests {
     use super::ENTRY;
-    use crate::testing::{Made, rising, said};
+    use crate::testing::{RecordingBuilder, evidence_text, rising};
     use flatwater_recording::{Cause, Entity, OpKind, Source, Table};
 
     /// A busy device with this many reads and writes a second, 10 ms each, and this much iowait.
-    fn busy(reads: i64, writes: i64, wait_percent: i64) -> Made {
+    fn busy(reads: i64, writes: i64, wait_percent: i64) -> RecordingBuilder {
         let columns = [
             ("io_ns", rising(980_000_000, 5)),
             ("reads", rising(reads, 5)),
@@ -140,7 +140,7 @@ mod tests {
         ];
         let columns: Vec<(&str, &[i64])> = columns.iter().map(|(name, values)| (*name, values.as_slice())).collect();
         let (wait, idle) = (rising(wait_percent * 10_000_000, 5), rising((100 - wait_percent) * 10_000_000, 5));
-        let made = Made::new().counters(Table::Disks, &Entity::named("sda"), &columns);
+        let made = RecordingBuilder::new().counters(Table::Disks, &Entity::named("sda"), &columns);
         let made = made.counters(Table::Cpu, &Entity::named("all"), &[("iowait_ns", &wait), ("idle_ns", &idle)]);
         made.edit(|recording| {
             recording.header.source = Source::Import;
@@ -151,7 +151,11 @@ mod tests {
     #[test]
     fn a_device_busy_with_awaited_reads_is_named() {
         let finding = busy(120, 1, 40).found(&ENTRY).expect("120 reads a second");
-        assert!(finding.weight < 0.6 && said(&finding).contains("10.0 ms each"), "{}", said(&finding));
+        assert!(
+            finding.weight < 0.6 && evidence_text(&finding).contains("10.0 ms each"),
+            "{}",
+            evidence_text(&finding)
+        );
         assert!(finding.headline.contains("may read"), "several programs look the same: {}", finding.headline);
         assert!(busy(120, 1, 3).found(&ENTRY).is_none(), "no task waits");
         assert!(busy(60, 60, 40).found(&ENTRY).is_none(), "as many writes");
@@ -160,14 +164,18 @@ mod tests {
 
     #[test]
     fn a_write_that_reads_differs_from_a_read() {
-        let write = Made::new().slow(OpKind::Write, &[(Cause::SynchronousRead, 20.0)]).found(&ENTRY).expect("20 ms");
-        let read = Made::new().slow(OpKind::Read, &[(Cause::SynchronousRead, 20.0)]).found(&ENTRY).expect("20 ms");
+        let write = RecordingBuilder::new()
+            .slow(OpKind::Write, &[(Cause::SynchronousRead, 20.0)])
+            .found(&ENTRY)
+            .expect("20 ms");
+        let read =
+            RecordingBuilder::new().slow(OpKind::Read, &[(Cause::SynchronousRead, 20.0)]).found(&ENTRY).expect("20 ms");
         assert!(write.headline.starts_with("write() must read first"));
         assert_eq!(read.headline, ENTRY.headline);
     }
 
     #[test]
     fn a_few_short_reads_are_nothing() {
-        assert!(Made::new().slow(OpKind::Read, &[(Cause::SynchronousRead, 1.2)]).found(&ENTRY).is_none());
+        assert!(RecordingBuilder::new().slow(OpKind::Read, &[(Cause::SynchronousRead, 1.2)]).found(&ENTRY).is_none());
     }
 }

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use super::{CAUSES, CauseId, find};
 use crate::Fix;
-use crate::testing::Made;
+use crate::testing::RecordingBuilder;
 use flatwater_recording::{Basis, Cause, CauseBasis, DurationBasis, OpKind, Setup};
 
 #[test]
@@ -50,12 +50,12 @@ fn every_entry_is_complete() {
 #[test]
 fn each_time_cause_alone_is_the_only_finding_and_silent_when_small() {
     for &cause in Cause::ALL {
-        let made = (0..3).fold(Made::new(), |made, _| made.slow(OpKind::Write, &[(cause, 40.0)]));
+        let made = (0..3).fold(RecordingBuilder::new(), |made, _| made.slow(OpKind::Write, &[(cause, 40.0)]));
         let findings = made.explained().findings;
         assert_eq!(findings.first().map(|finding| finding.cause), Some(CauseId::from(cause)));
         assert_eq!(findings[0].lost_ns, Some(120_000_000), "{}", cause.name());
         assert_eq!(Basis::from(findings[0].duration_basis), findings[0].basis, "{}", cause.name());
-        let small = Made::new().slow(OpKind::Write, &[(cause, 1.2)]).explained().findings;
+        let small = RecordingBuilder::new().slow(OpKind::Write, &[(cause, 1.2)]).explained().findings;
         assert_eq!(small.first().map(|finding| finding.cause), Some(CauseId::Quiet), "{}", cause.name());
         assert_eq!(Basis::from(small[0].duration_basis), small[0].basis, "two words for one thing");
     }
@@ -66,7 +66,7 @@ fn each_time_cause_alone_is_the_only_finding_and_silent_when_small() {
 fn fixes_for(cause: Cause, op: OpKind) -> Vec<Fix> {
     let symbols = cause.spec().symbols.iter().flat_map(|symbols| symbols.names);
     let stacks = symbols.map(|name| vec![name.trim_end_matches('*')]).chain([Vec::new()]);
-    let made = stacks.fold(Made::new(), |made, frames| made.slow(op, &[(cause, 40.0)]).stack(&frames));
+    let made = stacks.fold(RecordingBuilder::new(), |made, frames| made.slow(op, &[(cause, 40.0)]).stack(&frames));
     made.explained().findings.into_iter().flat_map(|finding| finding.fixes).collect()
 }
 

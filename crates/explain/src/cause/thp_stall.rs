@@ -52,7 +52,7 @@ fn since_boot(facts: &Facts<'_>) -> Option<Finding> {
     let huge = format!("{given} faults got a huge page and {refused} did not");
     let finding = Finding::inferred(CauseId::ThpStall, 0.4, ENTRY.headline)
         .with([Evidence::new(text, stalls as f64, "times"), Evidence::new(huge, given as f64, "faults")])
-        .but([Evidence::said("one reading counts since boot: it may have been long ago")]);
+        .but([Evidence::statement("one reading counts since boot: it may have been long ago")]);
     let finding = finding.fix(Fix::knob("huge pages only where a program asks", knob!("thp.enabled"), "madvise"));
     Some(finding.settle("compact_stall and thp_fault_fallback of /proc/vmstat twice, a minute apart, while it is slow"))
 }
@@ -85,7 +85,7 @@ fn from_rates(facts: &Facts<'_>) -> Option<Finding> {
     let mut finding =
         Finding::inferred(CauseId::ThpStall, if blamed { 0.85 } else { 0.7 }, ENTRY.headline).with(evidence);
     if let Some(defrag) = facts.recording.header.setup.get("thp.defrag") {
-        finding.evidence.push(Evidence::said(format!("thp.defrag is {defrag}")));
+        finding.evidence.push(Evidence::statement(format!("thp.defrag is {defrag}")));
     }
     let finding = finding.fix(Fix::knob("let the background do the compaction", knob!("thp.defrag"), "defer"));
     let finding = finding.fix(Fix::knob("huge pages only where a program asks", knob!("thp.enabled"), "madvise"));
@@ -95,12 +95,12 @@ fn from_rates(facts: &Facts<'_>) -> Option<Finding> {
 #[cfg(test)]
 mod tests {
     use super::ENTRY;
-    use crate::testing::{Made, rising};
+    use crate::testing::{RecordingBuilder, rising};
     use flatwater_recording::{Entity, Table};
 
-    fn stalls(stalls_per_s: i64, faults_per_s: i64) -> Made {
+    fn stalls(stalls_per_s: i64, faults_per_s: i64) -> RecordingBuilder {
         let (stall, fault) = (rising(stalls_per_s, 8), rising(faults_per_s, 8));
-        Made::new().counters(
+        RecordingBuilder::new().counters(
             Table::Vmstat,
             &Entity::default(),
             &[("compact_stall", &stall), ("thp_fault_alloc", &fault)],

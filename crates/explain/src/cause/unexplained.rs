@@ -77,7 +77,7 @@ fn find(facts: &Facts<'_>) -> Option<Finding> {
         .take(4)
         .collect();
     if !blind.is_empty() {
-        finding.evidence.push(Evidence::said(format!("hooks that could not be used: {}", blind.join(", "))));
+        finding.evidence.push(Evidence::statement(format!("hooks that could not be used: {}", blind.join(", "))));
     }
     let traced = hooks.iter().any(|hook| hook.state != HookState::Unavailable);
     let settle = if traced {
@@ -91,28 +91,31 @@ fn find(facts: &Facts<'_>) -> Option<Finding> {
 #[cfg(test)]
 mod tests {
     use super::ENTRY;
-    use crate::testing::{Made, said};
+    use crate::testing::{RecordingBuilder, evidence_text};
     use flatwater_recording::{Cause, OpKind};
 
     #[test]
     fn untraced_calls_ask_for_a_trace() {
-        let finding =
-            Made::new().slow(OpKind::Write, &[(Cause::Unexplained, 40.0)]).found(&ENTRY).expect("40 ms of 40");
+        let finding = RecordingBuilder::new()
+            .slow(OpKind::Write, &[(Cause::Unexplained, 40.0)])
+            .found(&ENTRY)
+            .expect("40 ms of 40");
         assert!(finding.settle.contains("as root"), "{}", finding.settle);
     }
 
     #[test]
     fn a_histogram_under_a_name_counts_as_any_other() {
-        let named = Made::new().bucket("usecs", OpKind::Other, &[3_000, 4_000, 131_000_000]).edit(|recording| {
-            recording.header.source = flatwater_recording::Source::Import;
-        });
+        let named =
+            RecordingBuilder::new().bucket("usecs", OpKind::Other, &[3_000, 4_000, 131_000_000]).edit(|recording| {
+                recording.header.source = flatwater_recording::Source::Import;
+            });
         let finding = named.found(&ENTRY).expect("131 ms");
-        assert!(said(&finding).contains("under the name `usecs`"), "{}", said(&finding));
+        assert!(evidence_text(&finding).contains("under the name `usecs`"), "{}", evidence_text(&finding));
     }
 
     #[test]
     fn a_small_remainder_is_no_finding() {
-        let made = Made::new().slow(OpKind::Write, &[(Cause::RunQueue, 990.0), (Cause::Unexplained, 10.0)]);
+        let made = RecordingBuilder::new().slow(OpKind::Write, &[(Cause::RunQueue, 990.0), (Cause::Unexplained, 10.0)]);
         assert!(made.found(&ENTRY).is_none());
     }
 }

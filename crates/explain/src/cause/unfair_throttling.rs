@@ -115,11 +115,11 @@ fn find(facts: &Facts<'_>) -> Option<Finding> {
     if !delays.traced {
         let text = "the writers' times do not show what they waited for: a device that stops for seconds looks the \
             same";
-        finding.against.push(Evidence::said(text));
+        finding.against.push(Evidence::statement(text));
     }
     if facts.kernel_from([3, 2, 0]) == Some(true) {
         finding.weight -= 0.15;
-        finding.against.push(Evidence::said(
+        finding.against.push(Evidence::statement(
             "this kernel pauses writers one by one (3.2 and later): the unfairness is in the queue or the device",
         ));
     }
@@ -135,17 +135,22 @@ fn find(facts: &Facts<'_>) -> Option<Finding> {
 #[cfg(test)]
 mod tests {
     use super::ENTRY;
-    use crate::testing::{Made, said};
+    use crate::testing::{RecordingBuilder, evidence_text};
     use flatwater_recording::{Cause, OpKind};
 
-    fn writes(cause: Cause, milliseconds: &[f64]) -> Made {
-        milliseconds.iter().fold(Made::new().kernel("2.6.17"), |made, ms| made.slow(OpKind::Write, &[(cause, *ms)]))
+    fn writes(cause: Cause, milliseconds: &[f64]) -> RecordingBuilder {
+        milliseconds
+            .iter()
+            .fold(RecordingBuilder::new().kernel("2.6.17"), |made, ms| made.slow(OpKind::Write, &[(cause, *ms)]))
     }
 
     #[test]
     fn one_wait_of_many_seconds_among_short_ones_is_unfair() {
         let finding = writes(Cause::Unexplained, &[4_806.0, 14_968.0]).found(&ENTRY).expect("3.1 times");
-        assert!(said(&finding).contains("3.1 times as long") && finding.basis == flatwater_recording::Basis::Inferred);
+        assert!(
+            evidence_text(&finding).contains("3.1 times as long")
+                && finding.basis == flatwater_recording::Basis::Inferred
+        );
         assert!(
             writes(Cause::DirtyThrottle, &[700.0, 800.0, 26_000.0])
                 .found(&ENTRY)

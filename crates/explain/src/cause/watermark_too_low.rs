@@ -164,20 +164,24 @@ fn from_log(failure: Evidence) -> Finding {
 #[cfg(test)]
 mod tests {
     use super::ENTRY;
-    use crate::testing::{Made, said};
+    use crate::testing::{RecordingBuilder, evidence_text};
     use flatwater_recording::{Cause, Entity, OpKind, Table};
 
-    fn zone(low: i64, free: [i64; 3]) -> Made {
+    fn zone(low: i64, free: [i64; 3]) -> RecordingBuilder {
         let levels: [(&str, &[i64]); 4] =
             [("managed", &[4_000_000; 3]), ("min", &[11_000; 3]), ("low", &[low; 3]), ("free", &free)];
-        let made = Made::new().gauges(Table::Zones, &Entity::on_node(0, "Normal"), &levels);
+        let made = RecordingBuilder::new().gauges(Table::Zones, &Entity::on_node(0, "Normal"), &levels);
         made.slow(OpKind::Write, &[(Cause::DirectReclaim, 30.0)])
     }
 
     #[test]
     fn a_narrow_gap_that_was_crossed_is_named() {
         let finding = zone(15_000, [80_000, 10_900, 30_000]).found(&ENTRY).expect("narrow");
-        assert!(said(&finding).contains("10900 pages free at the least, min 11000, low 15000"), "{}", said(&finding));
+        assert!(
+            evidence_text(&finding).contains("10900 pages free at the least, min 11000, low 15000"),
+            "{}",
+            evidence_text(&finding)
+        );
     }
 
     #[test]
@@ -196,28 +200,29 @@ mod tests {
                 ("free", &[free]),
                 ("nr_inactive_anon", &[lists]),
             ];
-            Made::new().gauges(Table::Zones, &Entity::on_node(0, "Normal"), &levels)
+            RecordingBuilder::new().gauges(Table::Zones, &Entity::on_node(0, "Normal"), &levels)
         };
         let finding = shown(21_839, 30_000_000).found(&ENTRY).expect("two fifths of min");
-        assert!(said(&finding).contains("21839 pages free, min is 55496"), "{}", said(&finding));
+        assert!(evidence_text(&finding).contains("21839 pages free, min is 55496"), "{}", evidence_text(&finding));
         assert!(shown(50_000, 30_000_000).found(&ENTRY).is_none(), "reclaim holds it at min");
         assert!(shown(21_839, 1_000).found(&ENTRY).is_none(), "full of unreclaimable memory");
     }
 
     #[test]
     fn failed_atomic_allocations_are_enough() {
-        let made = Made::new().report("ksoftirqd/0: page allocation failure: order:0, mode:0x20(GFP_ATOMIC)");
+        let made =
+            RecordingBuilder::new().report("ksoftirqd/0: page allocation failure: order:0, mode:0x20(GFP_ATOMIC)");
         let finding = made.found(&ENTRY).expect("an atomic allocation failed");
         // GFP_NOWAIT may not use the reserve below min, so that its failure does not show that the reserve is used up.
-        assert!(!said(&finding).contains("reserve"), "{}", said(&finding));
+        assert!(!evidence_text(&finding).contains("reserve"), "{}", evidence_text(&finding));
     }
 
     #[test]
     fn one_reading_does_not_show_a_fall() {
         let levels: [(&str, &[i64]); 4] =
             [("managed", &[4_000_000]), ("min", &[11_000]), ("low", &[15_000]), ("free", &[10_900])];
-        let made = Made::new().gauges(Table::Zones, &Entity::on_node(0, "Normal"), &levels);
+        let made = RecordingBuilder::new().gauges(Table::Zones, &Entity::on_node(0, "Normal"), &levels);
         let finding = made.slow(OpKind::Write, &[(Cause::DirectReclaim, 30.0)]).found(&ENTRY).expect("narrow");
-        assert!(!said(&finding).contains("fell"), "{}", said(&finding));
+        assert!(!evidence_text(&finding).contains("fell"), "{}", evidence_text(&finding));
     }
 }

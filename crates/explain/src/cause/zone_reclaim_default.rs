@@ -60,7 +60,7 @@ fn find(facts: &Facts<'_>) -> Option<Finding> {
         .settle(
             "cat /proc/sys/vm/zone_reclaim_mode: anything but 0 confirms it; then `sar -B 1` shows whether it hurts",
         );
-    let against = Evidence::said("the log does not name the kernel; since 3.16 the mode stays 0 unless it is set");
+    let against = Evidence::statement("the log does not name the kernel; since 3.16 the mode stays 0 unless it is set");
     Some(if known { finding } else { finding.but([against]) })
 }
 
@@ -87,14 +87,14 @@ fn low_nodes(facts: &Facts<'_>) -> Option<Evidence> {
 #[cfg(test)]
 mod tests {
     use super::ENTRY;
-    use crate::testing::{Made, said};
+    use crate::testing::{RecordingBuilder, evidence_text};
     use flatwater_recording::{Entity, Table};
 
-    fn two_nodes(distance: u32) -> Made {
-        Made::new().node(0, 1 << 36, &[10, distance]).node(1, 1 << 36, &[distance, 10])
+    fn two_nodes(distance: u32) -> RecordingBuilder {
+        RecordingBuilder::new().node(0, 1 << 36, &[10, distance]).node(1, 1 << 36, &[distance, 10])
     }
 
-    fn unknown_kernel(made: Made) -> Made {
+    fn unknown_kernel(made: RecordingBuilder) -> RecordingBuilder {
         made.edit(|recording| recording.header.machine.kernel = None)
     }
 
@@ -104,7 +104,9 @@ mod tests {
         let free: [(&str, &[i64]); 1] = [("MemFree_bytes", &[40 << 20])];
         let full = unknown_kernel(two_nodes(21)).gauges(Table::Nodes, &Entity::on_node(0, ""), &free);
         let finding = full.found(&ENTRY).expect("21 > 20, and a node is full");
-        assert!(said(&finding).contains("up to 2.6.39") && !finding.against.is_empty() && finding.weight < 0.5);
+        assert!(
+            evidence_text(&finding).contains("up to 2.6.39") && !finding.against.is_empty() && finding.weight < 0.5
+        );
         assert!(two_nodes(21).kernel("2.6.32-431.el6").found(&ENTRY).is_some_and(|finding| finding.weight > 0.8));
         assert!(two_nodes(40).kernel("3.10.0").found(&ENTRY).is_some());
     }

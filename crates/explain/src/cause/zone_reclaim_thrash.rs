@@ -138,7 +138,7 @@ fn find(facts: &Facts<'_>) -> Option<Finding> {
         );
     Some(match mode {
         Some(_) => finding,
-        None => finding.but([Evidence::said(
+        None => finding.but([Evidence::statement(
             "the log does not show vm.zone_reclaim_mode; a machine with one node does not have this cause",
         )]),
     })
@@ -147,17 +147,17 @@ fn find(facts: &Facts<'_>) -> Option<Finding> {
 #[cfg(test)]
 mod tests {
     use super::ENTRY;
-    use crate::testing::{Made, rising, said};
+    use crate::testing::{RecordingBuilder, evidence_text, rising};
     use flatwater_recording::{Entity, Table};
 
-    fn scans(kswapd_per_s: i64, direct_per_s: i64, steal_per_s: i64) -> Made {
-        Made::new().scans(kswapd_per_s, direct_per_s, steal_per_s)
+    fn scans(kswapd_per_s: i64, direct_per_s: i64, steal_per_s: i64) -> RecordingBuilder {
+        RecordingBuilder::new().scans(kswapd_per_s, direct_per_s, steal_per_s)
     }
 
     #[test]
     fn callers_alone_scanning_in_vain_are_named() {
         let finding = scans(0, 1_700_000, 2_000).found(&ENTRY).expect("thrash");
-        assert!(said(&finding).contains("0.12 were freed"), "{}", said(&finding));
+        assert!(evidence_text(&finding).contains("0.12 were freed"), "{}", evidence_text(&finding));
         assert_eq!(finding.fixes[0].set.get("vm.zone_reclaim_mode"), Some("0"));
     }
 
@@ -174,12 +174,12 @@ mod tests {
     fn an_unknown_kswapd_is_not_idle() {
         let columns: [(&str, &[i64]); 2] =
             [("pgscan_direct", &rising(1_700_000, 20)), ("pgsteal_direct", &rising(2_000, 20))];
-        let made = || Made::new().counters(Table::Vmstat, &Entity::default(), &columns);
+        let made = || RecordingBuilder::new().counters(Table::Vmstat, &Entity::default(), &columns);
         assert!(made().found(&ENTRY).is_none(), "ordinary reclaim looks the same");
         let on = made().knob("vm.zone_reclaim_mode", "1").found(&ENTRY).expect("the mode is set");
-        assert!(!said(&on).contains("kswapd"), "{}", said(&on));
+        assert!(!evidence_text(&on).contains("kswapd"), "{}", evidence_text(&on));
         let idle = scans(0, 1_700_000, 2_000).found(&ENTRY).expect("thrash");
-        assert!(said(&idle).contains("kswapd scanned no page in that time"), "{}", said(&idle));
+        assert!(evidence_text(&idle).contains("kswapd scanned no page in that time"), "{}", evidence_text(&idle));
     }
 
     #[test]

@@ -387,7 +387,7 @@ fn printed_by_kernel(facts: &Facts<'_>, view: &mut View) {
     if import.is_some_and(|import| import.memory_reported) {
         let text = "the kernel printed the state of memory (Mem-Info), as it does after a failed allocation, for an \
             OOM kill and for SysRq-m; the log does not say which";
-        view.odd(Matter::Memory, Evidence::said(text));
+        view.odd(Matter::Memory, Evidence::statement(text));
     }
 }
 

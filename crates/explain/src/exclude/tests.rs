@@ -1,13 +1,17 @@
 //! Logs of which no rule judges a part, and figures that look calm on average.
 
-use crate::testing::{Made, rising, said};
+use crate::testing::{RecordingBuilder, evidence_text, rising};
 use crate::{Conclusion, Explanation};
 use flatwater_recording::{Entity, FormatKind, ImportSummary, Source, Table};
 
 /// The CPU counters of an idle machine, and lines of these formats: (format, kind, lines).
 fn idle_beside(formats: &[(&str, FormatKind, u64)]) -> Explanation {
     let (idle, wait) = (rising(990_000_000, 10), rising(1_000_000, 10));
-    let made = Made::new().counters(Table::Cpu, &Entity::named("all"), &[("idle_ns", &idle), ("iowait_ns", &wait)]);
+    let made = RecordingBuilder::new().counters(
+        Table::Cpu,
+        &Entity::named("all"),
+        &[("idle_ns", &idle), ("iowait_ns", &wait)],
+    );
     let made = made.edit(|recording| {
         recording.header.source = Source::Import;
         let mut import = ImportSummary::default();
@@ -39,7 +43,7 @@ fn memory_that_shrinks_to_the_end_of_the_log_is_not_quiet() {
     let shown = |free_mb: &[i64]| {
         let free: Vec<i64> = free_mb.iter().map(|mb| mb << 20).collect();
         let cached = vec![290 << 20; free.len()];
-        let made = Made::new().gauges(
+        let made = RecordingBuilder::new().gauges(
             Table::Meminfo,
             &Entity::default(),
             &[("MemFree_bytes", &free), ("Cached_bytes", &cached)],
@@ -57,11 +61,12 @@ fn memory_that_shrinks_to_the_end_of_the_log_is_not_quiet() {
 fn one_second_of_swapping_is_not_lost_in_the_mean() {
     let shown = |into: &[i64]| {
         let out = vec![0; into.len()];
-        let made = Made::new().counters(Table::Vmstat, &Entity::default(), &[("pswpin", into), ("pswpout", &out)]);
+        let made =
+            RecordingBuilder::new().counters(Table::Vmstat, &Entity::default(), &[("pswpin", into), ("pswpout", &out)]);
         made.edit(|recording| recording.header.source = Source::Import).explained()
     };
     let calm = shown(&[0, 1, 1, 2, 2, 2, 3, 3]);
-    assert!(calm.conclusion == Conclusion::Quiet && said(&calm.findings[0]).contains("swapped in"));
+    assert!(calm.conclusion == Conclusion::Quiet && evidence_text(&calm.findings[0]).contains("swapped in"));
     assert_eq!(shown(&[0, 1, 1, 900, 900, 900, 901, 901]).conclusion, Conclusion::NotEnough);
 }
 
@@ -73,7 +78,7 @@ fn levels(columns: &[(&str, &[i64])]) -> Conclusion {
     let (total, room) = (vec![16 << 30; readings], vec![9 << 30; readings]);
     let mut all: Vec<(&str, &[i64])> = vec![("MemTotal_bytes", &total), ("MemAvailable_bytes", &room)];
     all.extend(bytes.iter().map(|(name, values)| (*name, values.as_slice())));
-    let made = Made::new().gauges(Table::Meminfo, &Entity::default(), &all);
+    let made = RecordingBuilder::new().gauges(Table::Meminfo, &Entity::default(), &all);
     made.edit(|recording| recording.header.source = Source::Import).explained().conclusion
 }
 
@@ -96,7 +101,7 @@ fn dirty_pages_that_pile_up_at_one_moment_are_not_quiet() {
 #[test]
 fn a_kernel_line_about_another_matter_does_not_change_what_vmstat_says() {
     let idle = |reported: bool| {
-        let made = Made::new()
+        let made = RecordingBuilder::new()
             .counters(Table::Cpu, &Entity::named("all"), &[("idle_ns", &rising(990_000_000, 10))])
             .counters(Table::Vmstat, &Entity::default(), &[("pswpin", &[0; 10]), ("pswpout", &[0; 10])]);
         let made = made.edit(|recording| {
@@ -110,16 +115,16 @@ fn a_kernel_line_about_another_matter_does_not_change_what_vmstat_says() {
         made.explained()
     };
     assert_eq!(idle(false).conclusion, Conclusion::Quiet);
-    assert!(said(&idle(false).findings[0]).contains("a shorter stall need not show"));
+    assert!(evidence_text(&idle(false).findings[0]).contains("a shorter stall need not show"));
     assert_eq!(idle(true).conclusion, Conclusion::NotEnough);
 }
 
 #[test]
 fn a_cgroup_is_cleared_of_the_limits_that_its_counters_are_about() {
     let counted = |columns: &[(&str, &[i64])]| {
-        let made = Made::new().counters(Table::Cgroup, &Entity::named("/db"), columns);
+        let made = RecordingBuilder::new().counters(Table::Cgroup, &Entity::named("/db"), columns);
         let explanation = made.edit(|recording| recording.header.source = Source::Import).explained();
-        said(&explanation.findings[0])
+        evidence_text(&explanation.findings[0])
     };
     let memory = counted(&[("events_max", &[0, 0])]);
     assert!(memory.contains("/db never reached its memory limit, by its counters"), "{memory}");
@@ -131,8 +136,8 @@ fn a_cgroup_is_cleared_of_the_limits_that_its_counters_are_about() {
 #[test]
 fn scans_of_callers_that_the_log_lacks_clear_nothing() {
     let shown = |column: &str| {
-        let made = Made::new().counters(Table::Vmstat, &Entity::default(), &[(column, &rising(3, 10))]);
-        said(&made.edit(|recording| recording.header.source = Source::Import).explained().findings[0])
+        let made = RecordingBuilder::new().counters(Table::Vmstat, &Entity::default(), &[(column, &rising(3, 10))]);
+        evidence_text(&made.edit(|recording| recording.header.source = Source::Import).explained().findings[0])
     };
     assert!(shown("pgscan_direct").contains("callers scanned 3 pages/s on average"));
     assert!(!shown("pgscan_kswapd").contains("callers scanned"), "{}", shown("pgscan_kswapd"));
@@ -142,7 +147,7 @@ fn scans_of_callers_that_the_log_lacks_clear_nothing() {
 fn reads_beside_little_free_memory_suggest_eviction_and_no_more() {
     let (read, wait, idle) = (rising(40_000, 10), rising(200_000_000, 10), rising(800_000_000, 10));
     let (free, cached) = ([100_i64 << 20; 10], [8_i64 << 30; 10]);
-    let made = Made::new()
+    let made = RecordingBuilder::new()
         .counters(Table::Vmstat, &Entity::default(), &[("pgpgin", &read)])
         .counters(Table::Cpu, &Entity::named("all"), &[("iowait_ns", &wait), ("idle_ns", &idle)])
         .gauges(Table::Meminfo, &Entity::default(), &[("MemFree_bytes", &free), ("Cached_bytes", &cached)]);

@@ -311,8 +311,8 @@ fn chain_evidence(sleepers: &[Sleeper<'_>], waiters: &Group, link: &Link) -> Evi
 
 /// The six innermost frames outside the scheduler, innermost first.
 fn shown(frames: &[&str]) -> String {
-    let said = frames.iter().filter(|frame| !SCHEDULER.contains(frame)).take(6).copied();
-    said.collect::<Vec<_>>().join(" < ")
+    let outside = frames.iter().filter(|frame| !SCHEDULER.contains(frame)).take(6).copied();
+    outside.collect::<Vec<_>>().join(" < ")
 }
 
 #[cfg(test)]

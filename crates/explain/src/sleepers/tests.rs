@@ -1,12 +1,12 @@
 //! Which cause leads if a log shows several sleeping tasks.
 
-use crate::testing::Made;
+use crate::testing::RecordingBuilder;
 use crate::{CauseId, Explanation};
 use flatwater_recording::{ReportedBy, SampledTask, Source, Stack, StackId};
 
 /// A log with these tasks in uninterruptible sleep: (name, frames, innermost first).
-fn asleep(tasks: &[(&str, &[&str])]) -> Made {
-    let made = Made::new().edit(|recording| recording.header.source = Source::Import);
+fn asleep(tasks: &[(&str, &[&str])]) -> RecordingBuilder {
+    let made = RecordingBuilder::new().edit(|recording| recording.header.source = Source::Import);
     tasks.iter().zip(1_u32..).fold(made, |made, ((name, frames), pid)| {
         made.edit(|recording| {
             let id = StackId(recording.stacks.len() as u32);
@@ -40,8 +40,8 @@ fn the_holder_of_the_lock_gives_the_reason() {
     tasks.push(("dd", THROTTLED));
     let explanation = asleep(&tasks).explained();
     assert_eq!(causes(&explanation), [CauseId::DirtyThrottle, CauseId::Lock]);
-    let said = crate::testing::said(&explanation.findings[0]);
-    assert!(said.contains("tasks in lock may wait for dd"), "{said}");
+    let evidence_text = crate::testing::evidence_text(&explanation.findings[0]);
+    assert!(evidence_text.contains("tasks in lock may wait for dd"), "{evidence_text}");
 }
 
 #[test]
@@ -144,7 +144,7 @@ fn device_errors_turn_a_bare_wait_into_device_slow() {
 
 #[test]
 fn only_a_holder_that_the_log_names_is_stated() {
-    let chain = |made: Made| {
+    let chain = |made: RecordingBuilder| {
         let findings = made.explained().findings;
         let texts = findings[0].evidence.iter().map(|one| one.text.clone());
         texts.filter(|text| text.contains(" for find: ") || text.contains(" for kworker")).collect::<Vec<_>>().join("|")

@@ -68,9 +68,9 @@ fn free() -> SocketAddr {
 fn until_listening(at: SocketAddr, process: &mut Process, log: &Path) {
     let began = Instant::now();
     while TcpStream::connect(at).is_err() {
-        let said = || std::fs::read_to_string(log).unwrap_or_default();
-        assert!(process.0.try_wait().expect("asked").is_none(), "ended: {}", said());
-        assert!(began.elapsed() < BOUND, "does not listen at {at}: {}", said());
+        let message = || std::fs::read_to_string(log).unwrap_or_default();
+        assert!(process.0.try_wait().expect("asked").is_none(), "ended: {}", message());
+        assert!(began.elapsed() < BOUND, "does not listen at {at}: {}", message());
         std::thread::sleep(Duration::from_millis(50));
     }
 }
@@ -248,14 +248,14 @@ fn in_the_middle_of(fleet: &Path, cluster: &mut Cluster, event: impl FnOnce(&mut
 
 /// The rows are right, or an error says where and what failed.
 fn assert_right_or_said(output: &Output, right: &[u8]) {
-    let said = String::from_utf8_lossy(&output.stderr);
-    println!("{said}");
+    let message = String::from_utf8_lossy(&output.stderr);
+    println!("{message}");
     if output.status.success() {
         assert_eq!(String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(right));
     } else {
-        assert_eq!(output.status.code(), Some(1), "{said}");
-        assert!(said.starts_with("flatwater-fleet: ") && !said.contains("panicked"), "{said}");
-        assert!(said.contains("df://127.0.0.1") || said.contains("could not be answered"), "{said}");
+        assert_eq!(output.status.code(), Some(1), "{message}");
+        assert!(message.starts_with("flatwater-fleet: ") && !message.contains("panicked"), "{message}");
+        assert!(message.contains("df://127.0.0.1") || message.contains("could not be answered"), "{message}");
     }
 }
 
@@ -294,13 +294,13 @@ async fn a_missing_cluster_or_executor_is_an_error_in_time() {
     made(folder.path(), &options(3, 3, true)).await;
     let began = Instant::now();
     let nobody = answered(folder.path(), &["ask", "causes"], Some(&format!("df://{}", free())));
-    let said = String::from_utf8_lossy(&nobody.stderr);
-    assert!(nobody.status.code() == Some(1) && said.contains("cannot be reached"), "{said}");
+    let message = String::from_utf8_lossy(&nobody.stderr);
+    assert!(nobody.status.code() == Some(1) && message.contains("cannot be reached"), "{message}");
     let cluster = Cluster::of(0, &[]);
     let mut command = asking(folder.path(), &["ask", "causes"], None);
     let empty = command.args(["--on", &cluster.url(), "--wait", "3s"]).output().expect("starts");
-    let said = String::from_utf8_lossy(&empty.stderr);
-    assert!(empty.status.code() == Some(1) && said.contains("no answer within 3"), "{said}");
+    let message = String::from_utf8_lossy(&empty.stderr);
+    assert!(empty.status.code() == Some(1) && message.contains("no answer within 3"), "{message}");
     assert!(began.elapsed() < Duration::from_secs(60), "{:?}", began.elapsed());
 }
 

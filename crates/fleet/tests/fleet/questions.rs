@@ -222,10 +222,10 @@ async fn usage_errors_say_what_to_do() {
     let at = folder.path().to_str().expect("text");
     let missing = folder.path().join("fleeet");
     let range = ["--from", "2026-11-20", "--to", "2026-11-21"];
-    let refused = |arguments: &[&str], status: i32, said: &str| {
+    let refused = |arguments: &[&str], status: i32, message: &str| {
         let (code, printed, errors) = program(arguments);
         assert!(
-            code == Some(status) && printed.is_empty() && errors.contains(said),
+            code == Some(status) && printed.is_empty() && errors.contains(message),
             "{arguments:?}: {code:?} {errors}"
         );
     };
@@ -239,8 +239,8 @@ async fn usage_errors_say_what_to_do() {
     let sql = |sql: &'static str| [&["sql", at, sql][..], &range[..]].concat();
     refused(&sql("SELEC 1"), 2, "SELEC");
     refused(&sql("SELECT sum(stal_ns) FROM stalls"), 2, "stall_ns");
-    let (_, _, said) = program(&sql("SELECT sum(stal_ns) FROM stalls"));
-    assert_eq!(said.matches("No field named").count(), 1, "{said}");
+    let (_, _, message) = program(&sql("SELECT sum(stal_ns) FROM stalls"));
+    assert_eq!(message.matches("No field named").count(), 1, "{message}");
     refused(&sql("SELECT * FROM stall"), 2, "stall");
     refused(&sql("DROP TABLE summary"), 2, "not supported");
     refused(&sql("SELECT 1 / (calls - calls) FROM stalls"), 1, "ivide by zero");

@@ -150,9 +150,9 @@ pub(crate) fn run_until_done(at: SocketAddr, arguments: &[&str]) -> String {
         if output.status.success() {
             return String::from_utf8(output.stdout).expect("text");
         }
-        let said = String::from_utf8_lossy(&output.stderr);
-        assert!(said.starts_with("flatwater-fleet: ") && !said.contains("panicked"), "{arguments:?}: {said}");
-        assert!(began.elapsed() < Duration::from_secs(300), "{arguments:?} does not end: {said}");
+        let message = String::from_utf8_lossy(&output.stderr);
+        assert!(message.starts_with("flatwater-fleet: ") && !message.contains("panicked"), "{arguments:?}: {message}");
+        assert!(began.elapsed() < Duration::from_secs(300), "{arguments:?} does not end: {message}");
     }
 }
 

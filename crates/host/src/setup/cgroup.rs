@@ -99,7 +99,7 @@ impl Throttle {
 
 /// A cgroup that the run made, and the controller.
 #[derive(Clone, Debug)]
-struct Made {
+struct NewCgroup {
     dir: PathBuf,
     /// As named in the journal.
     named: CgroupDir,
@@ -110,7 +110,7 @@ struct Made {
 /// The cgroups of one run: at most one in v2, one per controller's hierarchy in v1.
 #[derive(Clone, Debug, Default)]
 pub struct Cgroups {
-    made: Vec<Made>,
+    made: Vec<NewCgroup>,
 }
 
 /// Where a controller is mounted, from the mounts and /proc/self/cgroup.
@@ -165,7 +165,7 @@ fn place(controller: &str) -> Result<Place, SetupError> {
 
 impl Cgroups {
     /// The cgroup for this controller, created now if the run has none yet. `blkio` is `io` in v2.
-    fn ensure(&mut self, controller: &str, log: &mut UndoLog) -> Result<Made, SetupError> {
+    fn ensure(&mut self, controller: &str, log: &mut UndoLog) -> Result<NewCgroup, SetupError> {
         if let Some(made) = self.made.iter().find(|made| made.controller == controller) {
             return Ok(made.clone());
         }
@@ -175,7 +175,7 @@ impl Cgroups {
             Some(known) => (known.dir.clone(), known.named.clone()),
             None => make(&place, controller, log)?,
         };
-        let made = Made { dir, named, version: place.version, controller: controller.to_owned() };
+        let made = NewCgroup { dir, named, version: place.version, controller: controller.to_owned() };
         self.made.push(made.clone());
         Ok(made)
     }

@@ -181,7 +181,7 @@ pub fn amendment(undo: &KnobUndo) -> io::Result<Option<KnobUndo>> {
 
 /// A value for messages: sizes with units, others as the kernel prints them.
 #[must_use]
-pub fn told(key: &str, value: &str) -> String {
+pub fn described(key: &str, value: &str) -> String {
     let size = flatwater_recording::knob::find(key).ok().filter(|knob| matches!(knob.kind, KnobKind::Size { .. }));
     match (size, value.parse::<u64>()) {
         (Some(_), Ok(bytes)) if bytes > 0 => Bytes(bytes).to_string(),

@@ -87,11 +87,11 @@ impl Change {
     /// The change as an event of a recording.
     #[must_use]
     pub fn event(&self) -> EventKind {
-        let old = knobs::told(&self.key, self.old.as_deref().unwrap_or("none"));
+        let old = knobs::described(&self.key, self.old.as_deref().unwrap_or("none"));
         EventKind::SetupChange {
             key: self.key.clone(),
             old: Some(old.to_string()),
-            new: knobs::told(&self.key, &self.new).to_string(),
+            new: knobs::described(&self.key, &self.new).to_string(),
         }
     }
 }

@@ -204,7 +204,7 @@ fn take_back_knob(knob: &KnobUndo, path_of: &dyn Fn(&KnobFile) -> Option<PathBuf
         Ok(()) => {
             let before = if held.is_empty() { old } else { held };
             let by = if restore_file == file { String::new() } else { format!(", by {} = {old}", restore_file.name()) };
-            let (from, to) = (knobs::told(key, &current), knobs::told(key, before));
+            let (from, to) = (knobs::described(key, &current), knobs::described(key, before));
             Outcome::Done(format!("restored {key}: {from} -> {to}{by}"))
         }
         Err(error) => failed(error),

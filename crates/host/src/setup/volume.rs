@@ -90,8 +90,8 @@ fn run(program: &str, arguments: &[&str], log: Option<&UndoLog>) -> Result<Strin
     }
     let output = command.args(arguments).output().map_err(|error| failed(error.to_string()))?;
     if !output.status.success() {
-        let said = String::from_utf8_lossy(&output.stderr).trim().to_owned();
-        return Err(failed(if said.is_empty() { output.status.to_string() } else { said }));
+        let message = String::from_utf8_lossy(&output.stderr).trim().to_owned();
+        return Err(failed(if message.is_empty() { output.status.to_string() } else { message }));
     }
     Ok(String::from_utf8_lossy(&output.stdout).trim().to_owned())
 }

@@ -203,10 +203,10 @@ mod tests {
         let mut stats = vec![0_u8; 400];
         stats[40] = 9;
         stats[321] = 1;
-        for (version, told) in [(14_u16, true), (16, true), (15, false), (3, false), (0xffff, false)] {
+        for (version, reported) in [(14_u16, true), (16, true), (15, false), (3, false), (0xffff, false)] {
             stats[..2].copy_from_slice(&version.to_ne_bytes());
             let delays = Delays::parse(&stats);
-            assert_eq!(delays.is_some(), told, "version {version}");
+            assert_eq!(delays.is_some(), reported, "version {version}");
             assert!(delays.is_none_or(|delays| (delays.block_io_ns, delays.reclaim_ns) == (9, 256)));
         }
         assert_eq!(Delays::parse(&stats[..20]), None);

@@ -72,8 +72,9 @@ fn name(stretch: &Stretch, stacks: &mut StackTable) -> Option<Named> {
         }
         kind::ASLEEP => {
             let stack = stacks.id(stretch.stack);
-            let told = stacks.cause(stretch.stack, bracket);
-            let own = told.filter(|&cause| !bracket.is_some_and(|bracket| cause.spec().belongs_to.contains(&bracket)));
+            let attributed = stacks.cause(stretch.stack, bracket);
+            let own =
+                attributed.filter(|&cause| !bracket.is_some_and(|bracket| cause.spec().belongs_to.contains(&bracket)));
             match (own, bracket) {
                 (Some(cause), _) => Named::measured(cause, CauseBasis::Stack, stack),
                 (None, Some(cause)) => Named::measured(cause, CauseBasis::Bracketed, stack),
@@ -237,7 +238,7 @@ mod tests {
         Stretch { ns, stack, kind, bracket, count: 1 }
     }
 
-    fn told(stretches: &[Stretch], facts: &CallFacts) -> Vec<(u64, Cause, DurationBasis)> {
+    fn attributed(stretches: &[Stretch], facts: &CallFacts) -> Vec<(u64, Cause, DurationBasis)> {
         let (segments, _) = segments(stretches, facts, &mut table());
         assert_eq!(segments.iter().map(|segment| segment.ns).sum::<u64>(), facts.duration_ns);
         segments.iter().map(|segment: &Segment| (segment.ns, segment.cause, segment.duration_basis)).collect()
@@ -250,11 +251,11 @@ mod tests {
             (5_000, Cause::MemcgReclaim, DurationBasis::Measured),
             (1_000, Cause::RunQueue, DurationBasis::Measured),
         ];
-        assert_eq!(told(&within, &facts(6_000)), expected);
+        assert_eq!(attributed(&within, &facts(6_000)), expected);
         let outside = [stretch(5_000, kind::ASLEEP, 0, 0)];
-        assert_eq!(told(&outside, &facts(5_000)), vec![(5_000, Cause::PageWriteback, DurationBasis::Measured)]);
+        assert_eq!(attributed(&outside, &facts(5_000)), vec![(5_000, Cause::PageWriteback, DurationBasis::Measured)]);
         let journal = [stretch(5_000, kind::ASLEEP, 2, 1)];
-        assert_eq!(told(&journal, &facts(5_000)), vec![(5_000, Cause::JournalCommit, DurationBasis::Measured)]);
+        assert_eq!(attributed(&journal, &facts(5_000)), vec![(5_000, Cause::JournalCommit, DurationBasis::Measured)]);
         let bases = |stretches: &[Stretch], ns| segments(stretches, &facts(ns), &mut table()).0[0].cause_basis;
         assert_eq!(bases(&within, 6_000), CauseBasis::Bracketed, "the bracket is more specific than the page");
         assert_eq!(bases(&journal, 5_000), CauseBasis::Stack);
@@ -267,10 +268,10 @@ mod tests {
 
     #[test]
     fn cpu_time_is_compute_only_up_to_the_plausible_length() {
-        assert_eq!(told(&[], &facts(150_000)), vec![(150_000, Cause::Compute, DurationBasis::Inferred)]);
-        assert_eq!(told(&[], &facts(9_000_000)), vec![(9_000_000, Cause::Unexplained, DurationBasis::Inferred)]);
+        assert_eq!(attributed(&[], &facts(150_000)), vec![(150_000, Cause::Compute, DurationBasis::Inferred)]);
+        assert_eq!(attributed(&[], &facts(9_000_000)), vec![(9_000_000, Cause::Unexplained, DurationBasis::Inferred)]);
         let copying = CallFacts { bytes: Some(8 << 20), ..facts(8_000_000) };
-        assert_eq!(told(&[], &copying), vec![(8_000_000, Cause::Compute, DurationBasis::Inferred)]);
+        assert_eq!(attributed(&[], &copying), vec![(8_000_000, Cause::Compute, DurationBasis::Inferred)]);
     }
 
     #[test]
@@ -281,14 +282,14 @@ mod tests {
             (8_000_000, Cause::Unexplained, DurationBasis::Inferred),
             (1_000_000, Cause::Compute, DurationBasis::Sampled),
         ];
-        assert_eq!(told(&late, &sampled), expected);
+        assert_eq!(attributed(&late, &sampled), expected);
     }
 
     #[test]
     fn a_sample_names_no_wait() {
         let sampled = CallFacts { sample_period_ns: 1_000_000, ..facts(1_000_000) };
         let in_wait_code = [stretch(1_000_000, kind::SAMPLED, 0, 1)];
-        assert_eq!(told(&in_wait_code, &sampled), vec![(1_000_000, Cause::Compute, DurationBasis::Sampled)]);
+        assert_eq!(attributed(&in_wait_code, &sampled), vec![(1_000_000, Cause::Compute, DurationBasis::Sampled)]);
     }
 
     #[test]
@@ -298,9 +299,9 @@ mod tests {
             (5_000, Cause::JournalCommit, DurationBasis::Measured),
             (2_000, Cause::RunQueue, DurationBasis::Measured),
         ];
-        assert_eq!(told(&long, &facts(7_000)), expected);
+        assert_eq!(attributed(&long, &facts(7_000)), expected);
         let lost = [stretch(1_000, kind::ASLEEP, 0, 99)];
-        assert_eq!(told(&lost, &facts(1_000)), vec![(1_000, Cause::Unexplained, DurationBasis::Measured)]);
+        assert_eq!(attributed(&lost, &facts(1_000)), vec![(1_000, Cause::Unexplained, DurationBasis::Measured)]);
     }
 
     #[test]

@@ -333,10 +333,10 @@ fn with_tracefs<T: Send>(attach: impl FnOnce() -> Result<T, TraceError> + Send) 
             if unsafe { libc::unshare(libc::CLONE_NEWNS) } != 0 {
                 return Err(TraceError::NoTracefs { why: std::io::Error::last_os_error().to_string() });
             }
-            let told = |error: rustix::io::Errno| TraceError::NoTracefs { why: error.to_string() };
+            let named = |error: rustix::io::Errno| TraceError::NoTracefs { why: error.to_string() };
             let private = MountPropagationFlags::PRIVATE | MountPropagationFlags::REC;
-            mount_change("/", private).map_err(told)?;
-            mount("nodev", TRACEFS, "tracefs", MountFlags::empty(), None).map_err(told)?;
+            mount_change("/", private).map_err(named)?;
+            mount("nodev", TRACEFS, "tracefs", MountFlags::empty(), None).map_err(named)?;
             attach()
         });
         outcome.join().unwrap_or(Err(TraceError::Panicked))
@@ -417,12 +417,12 @@ mod tests {
 
     #[test]
     fn the_status_is_of_the_function_name_that_this_kernel_has() {
-        let told = |tried: Vec<[HookStatus; 2]>| most_telling(tried).expect("a name")[0].hook.clone();
+        let named = |tried: Vec<[HookStatus; 2]>| most_telling(tried).expect("a name")[0].hook.clone();
         let old = || pair("__alloc_pages_nodemask", HookState::Unavailable, NO_SUCH);
         let refused = || pair("__alloc_frozen_pages_noprof", HookState::Unavailable, "not permitted");
-        assert_eq!(told(vec![old(), refused()]), "fentry/__alloc_frozen_pages_noprof");
-        assert_eq!(told(vec![refused(), pair("__alloc_pages", HookState::Exact, ""), old()]), "fentry/__alloc_pages");
-        assert_eq!(told(vec![old()]), "fentry/__alloc_pages_nodemask");
+        assert_eq!(named(vec![old(), refused()]), "fentry/__alloc_frozen_pages_noprof");
+        assert_eq!(named(vec![refused(), pair("__alloc_pages", HookState::Exact, ""), old()]), "fentry/__alloc_pages");
+        assert_eq!(named(vec![old()]), "fentry/__alloc_pages_nodemask");
         assert!(most_telling(Vec::new()).is_none());
     }
 }

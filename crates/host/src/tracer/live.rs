@@ -336,8 +336,8 @@ fn states(ebpf: &mut Ebpf, btf: &Btf, variant: &Variant) -> (States, HookStatus)
 
 /// The status that names the variant in use and the variants that the kernel refused.
 fn of_variant(variant: &Variant, refusals: &[Refusal]) -> HookStatus {
-    let told: Vec<String> = refusals.iter().map(Refusal::to_string).collect();
-    let refused = if told.is_empty() { String::new() } else { format!(" (refused: {})", told.join("; ")) };
+    let reported: Vec<String> = refusals.iter().map(Refusal::to_string).collect();
+    let refused = if reported.is_empty() { String::new() } else { format!(" (refused: {})", reported.join("; ")) };
     let reason = format!("{}{refused}", variant.describe());
     HookStatus::new(format!("bpf/{}", variant.name), Vec::new(), HookState::Exact, reason)
 }

@@ -147,12 +147,12 @@ impl Patience {
         // Both waits in the kernel (mmap_read_lock_killable) end when this process exits, so an abandoned thread does
         // no harm.
         asking.spawn(move || answer.send(ask())).ok()?;
-        let told = answered.recv_timeout(self.each.min(self.left));
+        let reported = answered.recv_timeout(self.each.min(self.left));
         self.left = self.left.saturating_sub(since.elapsed());
-        if told.is_err() {
+        if reported.is_err() {
             self.silent.insert(tgid);
         }
-        told.ok().flatten()
+        reported.ok().flatten()
     }
 }
 

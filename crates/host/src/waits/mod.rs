@@ -174,7 +174,7 @@ pub struct WaitTracer {
     /// The iterator over unfinished sleeps; used once, at the end.
     unended: Option<File>,
     sleeping: Vec<SleepRecord>,
-    told: BTreeSet<u64>,
+    stated: BTreeSet<u64>,
     dropped: u64,
     forgot_ns: u64,
 }
@@ -196,7 +196,7 @@ fn map(ebpf: &mut Ebpf, name: &str) -> Result<Map, TraceError> {
     ebpf.take_map(name).ok_or_else(|| TraceError::NoMap { name: name.to_owned() })
 }
 
-fn told<E: std::error::Error>(error: E) -> TraceError {
+fn stated<E: std::error::Error>(error: E) -> TraceError {
     refused(&error)
 }
 
@@ -220,13 +220,13 @@ impl WaitTracer {
         let without = crate::tracer::object::without();
         let (mut ebpf, variant) = object::load(&btf, constants, &without, &|name| stacks.address_of(name))?;
         let totals = AsyncTotals::of(map(&mut ebpf, "async_latencies")?)?;
-        let ring = RingBuf::try_from(map(&mut ebpf, "wait_records")?).map_err(told)?;
+        let ring = RingBuf::try_from(map(&mut ebpf, "wait_records")?).map_err(stated)?;
         let reader = Reader::start(ring, if options.whole_machine { HELD_BYTES_OF_DAEMON } else { HELD_BYTES });
-        let targets = HashMap::try_from(map(&mut ebpf, "wait_targets")?).map_err(told)?;
+        let targets = HashMap::try_from(map(&mut ebpf, "wait_targets")?).map_err(stated)?;
         let reclaimers = Reclaimers::of(map(&mut ebpf, "reclaimers")?)?;
-        let counters = PerCpuArray::try_from(map(&mut ebpf, "wait_counters")?).map_err(told)?;
-        let requests_under_way = HashMap::try_from(map(&mut ebpf, "requests")?).map_err(told)?;
-        let operations_under_way = HashMap::try_from(map(&mut ebpf, "async_operations")?).map_err(told)?;
+        let counters = PerCpuArray::try_from(map(&mut ebpf, "wait_counters")?).map_err(stated)?;
+        let requests_under_way = HashMap::try_from(map(&mut ebpf, "requests")?).map_err(stated)?;
+        let operations_under_way = HashMap::try_from(map(&mut ebpf, "async_operations")?).map_err(stated)?;
         let mut statuses = object::attach(
             &mut ebpf,
             &btf,
@@ -265,7 +265,7 @@ impl WaitTracer {
             found: FoundCalls::default(),
             unended: unended.ok(),
             sleeping: Vec::new(),
-            told: BTreeSet::new(),
+            stated: BTreeSet::new(),
             dropped: 0,
             forgot_ns: monotonic_ns(),
         };
@@ -274,7 +274,7 @@ impl WaitTracer {
 
     /// Follows the operations and locks of one more process.
     pub fn add_target(&mut self, pid: u32) -> Result<(), TraceError> {
-        self.targets.insert(pid, 1, 0).map_err(told)
+        self.targets.insert(pid, 1, 0).map_err(stated)
     }
 
     /// Processes all records that the BPF programs have sent so far.
@@ -332,7 +332,7 @@ impl WaitTracer {
             return Ok(Vec::new());
         }
         let mut iterator = under_way::open(&mut self.ebpf, UNENDED)?;
-        under_way::run(&mut iterator).map_err(told)?;
+        under_way::run(&mut iterator).map_err(stated)?;
         self.pump(stacks);
         let Some(detector) = &mut self.detector else { return Ok(Vec::new()) };
         let sleeping = std::mem::take(&mut self.sleeping).into_iter().filter(|sleep| sleep.target != 0);
@@ -410,17 +410,17 @@ impl WaitTracer {
     pub fn slow_records(&mut self, calls: &[Call], stacks: &mut StackTable, settled: Settled) -> SlowRecords {
         self.pump(stacks);
         let now_ns = settled.now_ns;
-        let mut told = SlowRecords::default();
+        let mut stated = SlowRecords::default();
         for call in calls {
             let sleeps = self.ledger.sleeps(call.tid, call.start_ns, call.end_ns());
-            self.chain(call, &sleeps, BTreeMap::new(), stacks, &mut told);
+            self.chain(call, &sleeps, BTreeMap::new(), stacks, &mut stated);
         }
         if let Some(detector) = &mut self.detector {
             self.found.extend(detector.over(now_ns, stacks));
         }
         for found in self.found.take(settled.returned_by_ns) {
-            self.chain(&found.call, &found.sleeps, BTreeMap::new(), stacks, &mut told);
-            told.calls.push(found.call);
+            self.chain(&found.call, &found.sleeps, BTreeMap::new(), stacks, &mut stated);
+            stated.calls.push(found.call);
         }
         let settled = |record: &AsyncRecord| record.end_ns.saturating_add(settle::OPERATION_NS) <= now_ns;
         let (settled, pending): (Vec<_>, Vec<_>) = std::mem::take(&mut self.pending).into_iter().partition(settled);
@@ -431,16 +431,16 @@ impl WaitTracer {
             // Only records that the BPF program itself sends belong to finished operations.
             operation.call.still_under_way = record.kind != layout::record::ASYNC;
             let requests = operation.waits.iter().filter_map(|wait| Some((wait.request?, wait.start_ns))).collect();
-            told.waited.waits.extend(operation.waits);
-            self.chain(&operation.call, &operation.sleeps, requests, stacks, &mut told);
-            told.calls.push(operation.call);
-            told.async_calls.push(operation.more);
+            stated.waited.waits.extend(operation.waits);
+            self.chain(&operation.call, &operation.sleeps, requests, stacks, &mut stated);
+            stated.calls.push(operation.call);
+            stated.async_calls.push(operation.more);
         }
-        for request in standing::to_tell(std::mem::take(&mut self.standing), &self.told) {
+        for request in standing::to_tell(std::mem::take(&mut self.standing), &self.stated) {
             let described = self.described((request.sequence, request.insert_ns), stacks);
-            told.waited.requests.extend(described.map(|described| described.request));
+            stated.waited.requests.extend(described.map(|described| described.request));
         }
-        told
+        stated
     }
 
     fn described(&mut self, awaited: (u64, u64), stacks: &StackTable) -> Option<queue::Awaited> {
@@ -455,28 +455,28 @@ impl WaitTracer {
         sleeps: &[Rc<SleepRecord>],
         own_requests: BTreeMap<u64, u64>,
         stacks: &mut StackTable,
-        told: &mut SlowRecords,
+        stated: &mut SlowRecords,
     ) {
         let mut chains = Chains { ledger: &self.ledger, names: &mut self.names, stacks };
         let chain = chains.of_call(call, sleeps);
         for (sequence, since_ns) in chain.requests.into_iter().chain(own_requests) {
-            if self.told.len() >= TOLD_MAX {
-                self.told.clear();
+            if self.stated.len() >= TOLD_MAX {
+                self.stated.clear();
             }
-            if !self.told.insert(sequence) {
+            if !self.stated.insert(sequence) {
                 continue;
             }
             if let Some(awaited) = self.described((sequence, since_ns), stacks) {
-                told.waited.requests.push(awaited.request);
-                told.waited.ahead.extend(awaited.ahead);
-                told.waited.cpus.extend(awaited.cpus);
+                stated.waited.requests.push(awaited.request);
+                stated.waited.ahead.extend(awaited.ahead);
+                stated.waited.cpus.extend(awaited.cpus);
             }
         }
         for (waiter, from_ns, to_ns) in chain.links.iter().filter_map(ran_for_it) {
-            told.waited.cpus.extend(self.runners.of_kernel(call, waiter, (from_ns, to_ns), &mut self.names));
+            stated.waited.cpus.extend(self.runners.of_kernel(call, waiter, (from_ns, to_ns), &mut self.names));
         }
-        told.waited.waits.extend(chain.links);
-        told.waited.cpus.extend(self.runners.of_call(call, &mut self.names));
+        stated.waited.waits.extend(chain.links);
+        stated.waited.cpus.extend(self.runners.of_call(call, &mut self.names));
     }
 
     /// The rows of an interval that ends now.

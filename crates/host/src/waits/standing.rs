@@ -84,9 +84,9 @@ fn numbered(found: impl IntoIterator<Item = RequestState>, first: u64, recording
 }
 
 /// The requests that are stuck and have not been reported with a wait.
-pub fn to_tell(standing: Vec<RequestRecord>, told: &BTreeSet<u64>) -> Vec<RequestRecord> {
+pub fn to_tell(standing: Vec<RequestRecord>, reported: &BTreeSet<u64>) -> Vec<RequestRecord> {
     let still = |request: &RequestRecord| {
-        request.done_ns.saturating_sub(request.insert_ns) >= STANDING_NS_MIN && !told.contains(&request.sequence)
+        request.done_ns.saturating_sub(request.insert_ns) >= STANDING_NS_MIN && !reported.contains(&request.sequence)
     };
     standing.into_iter().filter(still).take(TOLD_MAX).collect()
 }
@@ -121,8 +121,8 @@ mod tests {
     #[test]
     fn unfinished_requests_end_with_the_recording() {
         let found = numbered(vec![state(5, 4_000, 0), state(4, 3_000, 3_500)], 90, &SPAN);
-        let told: Vec<_> = found.iter().map(|one| (one.sequence, one.tid, one.issue_ns, one.done_ns)).collect();
-        assert_eq!(told, [(90, 4, 3_500, 10_000), (91, 5, 10_000, 10_000)]);
+        let reported: Vec<_> = found.iter().map(|one| (one.sequence, one.tid, one.issue_ns, one.done_ns)).collect();
+        assert_eq!(reported, [(90, 4, 3_500, 10_000), (91, 5, 10_000, 10_000)]);
         assert!(found.iter().all(|one| one.kind == record::UNDER_WAY && one.device == 7 << 20));
         assert!(is_old(&state(4, 9_500, 0), &SPAN) && !is_old(&state(4, 9_501, 0), &SPAN));
     }
@@ -132,8 +132,8 @@ mod tests {
         let end_ns = 5 * STANDING_NS_MIN;
         let span = Span { end_ns, ..SPAN };
         let states = vec![state(4, 1_000, 0), state(4, 2_000, 0), state(5, end_ns - STANDING_NS_MIN + 1, 0)];
-        let told = to_tell(numbered(states, 1, &span), &[1].into());
-        assert_eq!(told.iter().map(|request| request.sequence).collect::<Vec<_>>(), [2]);
+        let reported = to_tell(numbered(states, 1, &span), &[1].into());
+        assert_eq!(reported.iter().map(|request| request.sequence).collect::<Vec<_>>(), [2]);
         let many = numbered(vec![state(4, 1_000, 0); 1_000], 1, &span);
         assert_eq!(to_tell(many, &[].into()).len(), super::TOLD_MAX);
     }

@@ -54,7 +54,7 @@ pub const IMPORTER: Importer = Importer {
         "[ParNew",
         "CMS-initial-mark",
     ])],
-    detect: |cursor| if said(cursor.next_text()).is_some() || is_inside(cursor.next_text()) { 80 } else { 0 },
+    detect: |cursor| if pause_of(cursor.next_text()).is_some() || is_inside(cursor.next_text()) { 80 } else { 0 },
     read,
 };
 
@@ -62,7 +62,7 @@ pub const IMPORTER: Importer = Importer {
 const WAITED_MIN_NS: u64 = 100_000_000;
 
 #[derive(Clone, Copy, Debug, PartialEq)]
-enum Said {
+enum GcLine {
     Pause {
         ns: u64,
     },
@@ -82,7 +82,7 @@ enum Said {
     },
 }
 
-fn said(text: &str) -> Option<Said> {
+fn pause_of(text: &str) -> Option<GcLine> {
     if !text.contains("secs") && !text.contains("ms") && !text.contains('s') || text.len() > 4096 {
         return None;
     }
@@ -90,37 +90,37 @@ fn said(text: &str) -> Option<Said> {
         return Some(times);
     }
     if text.contains("overhead, spent [") {
-        return duration::first(text.split_once("spent [")?.1, 0.0).map(|ns| Said::Overhead { ns });
+        return duration::first(text.split_once("spent [")?.1, 0.0).map(|ns| GcLine::Overhead { ns });
     }
     if let Some((_, rest)) = text.split_once("Total time for which application threads were stopped:") {
-        return duration::first(rest, 0.0).map(|ns| Said::Stopped { ns });
+        return duration::first(rest, 0.0).map(|ns| GcLine::Stopped { ns });
     }
     if text.contains("GCInspector") {
         let rest = text.split_once(" GC in ")?.1;
-        return duration::first(rest, 0.0).map(|ns| Said::Overhead { ns });
+        return duration::first(rest, 0.0).map(|ns| GcLine::Overhead { ns });
     }
     // Unified: `[12.345s][info][gc] GC(12) Pause Young (Normal) (G1 Evacuation Pause) 24M->4M(256M) 3.456ms`.
     let unified = text.contains("[gc") && text.contains("GC(") && text.contains("Pause ");
     if unified && text.trim_end().ends_with("ms") {
         let last = text.split_whitespace().last()?;
-        return duration::first(last, 0.0).map(|ns| Said::Pause { ns });
+        return duration::first(last, 0.0).map(|ns| GcLine::Pause { ns });
     }
     // Older: `[GC pause (G1 Evacuation Pause) (young), 0.0123 secs]`, `[Full GC ... 1.2 secs]`.
     let older = (text.contains("[GC") || text.contains("[Full GC")) && text.contains(" secs]");
     let before = text.rsplit_once(" secs]")?.0;
     let seconds = number(before.rsplit([' ', ',']).next()?)?;
-    older.then(|| Said::Pause { ns: crate::number::nanos(seconds.max(0.0), 1e9) })
+    older.then(|| GcLine::Pause { ns: crate::number::nanos(seconds.max(0.0), 1e9) })
 }
 
 /// Parses `[Times: user=0.14 sys=0.01, real=37.70 secs]` and unified `User=0.14s Sys=0.01s Real=37.70s`.
-fn times(text: &str) -> Option<Said> {
+fn times(text: &str) -> Option<GcLine> {
     let value = |keys: [&str; 2]| {
         let rest = keys.iter().find_map(|key| text.split_once(key)).map(|(_, rest)| rest)?;
         let digits = rest.split(|c: char| !(c.is_ascii_digit() || c == '.')).next()?;
         number(digits).map(|seconds| crate::number::nanos(seconds, 1e9))
     };
     let (user_ns, system_ns) = (value(["user=", "User="])?, value(["sys=", "Sys="])?);
-    Some(Said::Times { user_ns, system_ns, real_ns: value(["real=", "Real="])? })
+    Some(GcLine::Times { user_ns, system_ns, real_ns: value(["real=", "Real="])? })
 }
 
 /// Whether this is another line of a collection.
@@ -172,7 +172,7 @@ fn read(cursor: &mut Cursor<'_>, b: &mut Builder) -> Result<(), ImportError> {
     let mut totals = Totals::default();
     let mut at: Option<(When, i64)> = None;
     while let Some(line) = cursor.peek() {
-        let found = said(line.text);
+        let found = pause_of(line.text);
         // The continuation of a ParNew record: `: 1102035K->13267K(1219328K), 0.0266830 secs] ...`.
         if found.is_none()
             && !is_inside(line.text)
@@ -210,22 +210,22 @@ fn uptime(text: &str) -> Option<When> {
     Some(When::new(Zero::Start, (number(seconds)? * SECOND_NS as f64) as i64))
 }
 
-fn tell(found: Said, place: (crate::builder::Track, i64), totals: &mut Totals, b: &mut Builder) {
+fn tell(found: GcLine, place: (crate::builder::Track, i64), totals: &mut Totals, b: &mut Builder) {
     let rise = |ns: u64| Cell::Rise(ns as f64);
     let mut cells: Vec<(Column, Cell)> = Vec::new();
     match found {
-        Said::Pause { ns } => {
+        GcLine::Pause { ns } => {
             cells.extend([(workload::GC_PAUSES, Cell::Rise(1.0)), (workload::GC_PAUSE_NS, rise(ns))]);
             (totals.open_ns, totals.counted) = (ns, true);
         }
-        Said::Stopped { .. } if totals.counted => {
+        GcLine::Stopped { .. } if totals.counted => {
             totals.counted = false;
             b.pass_over();
         }
-        Said::Stopped { ns } | Said::Overhead { ns } => {
+        GcLine::Stopped { ns } | GcLine::Overhead { ns } => {
             cells.extend([(workload::GC_PAUSES, Cell::Rise(1.0)), (workload::GC_PAUSE_NS, rise(ns))])
         }
-        Said::Times { user_ns, system_ns, real_ns } => {
+        GcLine::Times { user_ns, system_ns, real_ns } => {
             if totals.open_ns == 0 {
                 cells.extend([(workload::GC_PAUSES, Cell::Rise(1.0)), (workload::GC_PAUSE_NS, rise(real_ns))]);
             }
@@ -261,28 +261,28 @@ fn waiting_pause(real_ns: u64, waited_ns: u64) -> flatwater_recording::Call {
 
 #[cfg(test)]
 mod tests {
-    use super::{Said, said};
+    use super::{GcLine, pause_of};
 
     #[test]
     fn pauses_and_times_of_both_log_formats_parse() {
         for (line, expected) in [
-            ("506146.808: [GC pause (G1 Evacuation Pause) (mixed), 8.5 secs]", Said::Pause { ns: 8_500_000_000 }),
-            ("[12.3s][info][gc] GC(12) Pause Young (Normal) 24M->4M(256M) 3.5ms", Said::Pause { ns: 3_500_000 }),
+            ("506146.808: [GC pause (G1 Evacuation Pause) (mixed), 8.5 secs]", GcLine::Pause { ns: 8_500_000_000 }),
+            ("[12.3s][info][gc] GC(12) Pause Young (Normal) 24M->4M(256M) 3.5ms", GcLine::Pause { ns: 3_500_000 }),
             (
                 "[12.3s][info][gc,cpu] GC(12) User=0.14s Sys=0.01s Real=37.70s",
-                Said::Times { user_ns: 140_000_000, system_ns: 10_000_000, real_ns: 37_700_000_000 },
+                GcLine::Times { user_ns: 140_000_000, system_ns: 10_000_000, real_ns: 37_700_000_000 },
             ),
             (
                 ": 1K->1K(1K), 0.02 secs] 1K->1K(1K), 0.07 secs] [Times: user=0.14 sys=0.01, real=37.70 secs]",
-                Said::Times { user_ns: 140_000_000, system_ns: 10_000_000, real_ns: 37_700_000_000 },
+                GcLine::Times { user_ns: 140_000_000, system_ns: 10_000_000, real_ns: 37_700_000_000 },
             ),
             (
                 "[INFO ][o.e.m.j.JvmGcMonitorService] [n] [gc][3433] overhead, spent [593ms] collecting in the last [1.2s]",
-                Said::Overhead { ns: 593_000_000 },
+                GcLine::Overhead { ns: 593_000_000 },
             ),
         ] {
-            assert_eq!(said(line), Some(expected), "{line}");
+            assert_eq!(pause_of(line), Some(expected), "{line}");
         }
-        assert_eq!(said("took 5 secs to start"), None);
+        assert_eq!(pause_of("took 5 secs to start"), None);
     }
 }

@@ -27,7 +27,7 @@ use crate::text::{Cursor, Line};
 use crate::when::{SECOND_NS, When, Zero};
 use crate::{FormatKind, Importer, is_of_another};
 use flatwater_recording::{Basis, Cause, EventKind};
-use rules::Said;
+use rules::Statement;
 
 pub const IMPORTER: Importer = Importer {
     name: "application-log",
@@ -39,11 +39,11 @@ pub const IMPORTER: Importer = Importer {
         let text = cursor.next_text();
         let soon = || {
             let mut below = (1..BEFORE_MAX).map_while(|ahead| cursor.ahead(ahead));
-            rules::is_logged(text) && below.any(|line| rules::said(line.text).is_some())
+            rules::is_logged(text) && below.any(|line| rules::matching(line.text).is_some())
         };
         match () {
             // Above 70: printk also prints a date in brackets, but these words identify servers.
-            () if rules::said(text).is_some() => 72,
+            () if rules::matching(text).is_some() => 72,
             () if soon() => 10,
             () => 0,
         }
@@ -77,7 +77,7 @@ fn is_other_line(line: &Line<'_>, cursor: &Cursor<'_>) -> bool {
 fn read(cursor: &mut Cursor<'_>, b: &mut Builder) -> Result<(), ImportError> {
     let mut ordinal = 0;
     while let Some(line) = cursor.peek() {
-        let Some(found) = rules::said(line.text) else {
+        let Some(found) = rules::matching(line.text) else {
             // Most lines of a server's log are not about stalls.
             if line.is_blank() || is_other_line(&line, cursor) {
                 if !line.is_blank() {
@@ -96,8 +96,8 @@ fn read(cursor: &mut Cursor<'_>, b: &mut Builder) -> Result<(), ImportError> {
         });
         ordinal += 1;
         let track = b.shared_track("application-log", when.zero);
-        match found.said {
-            Said::Took { ns, basis } => {
+        match found.statement {
+            Statement::Took { ns, basis } => {
                 let mut call = single_call(0, found.rule.thread, found.rule.op, ns, Cause::Unexplained, Basis::Exact);
                 for segment in &mut call.segments {
                     segment.duration_basis = basis;
@@ -105,7 +105,7 @@ fn read(cursor: &mut Cursor<'_>, b: &mut Builder) -> Result<(), ImportError> {
                 call.file = found.rule.file.map(str::to_owned);
                 b.call((track, when.ns.saturating_sub(i64::try_from(ns).unwrap_or(0))), call);
             }
-            Said::Reported => b.event((track, when.ns), EventKind::report(line.text.trim())),
+            Statement::Reported => b.event((track, when.ns), EventKind::report(line.text.trim())),
         }
     }
     Ok(())

@@ -76,12 +76,12 @@ fn read(cursor: &mut Cursor<'_>, b: &mut Builder) -> Result<(), ImportError> {
             let (track, at) = (b.shared_track("rocksdb-log", when.zero), when.ns);
             if let Some(op) = op_of(found.name).filter(|_| found.count > 0) {
                 let mut counting = Counting::default();
-                let mut told = 0;
+                let mut reported = 0;
                 for (share, us) in &found.steps {
                     let upto = (found.count as f64 * share).ceil() as u64;
                     // Values between two percentiles count as the upper one.
-                    counting.add(nanos(us.max(0.0), 1e3), upto.saturating_sub(told));
-                    told = told.max(upto);
+                    counting.add(nanos(us.max(0.0), 1e3), upto.saturating_sub(reported));
+                    reported = reported.max(upto);
                 }
                 counting.push(b, (track, at), 0, op, found.name, 0);
                 b.note("RocksDB prints only percentiles: latencies between two of them count as the upper one");

@@ -172,7 +172,7 @@ const RULES: &[Rule] = &[
 
 /// The meaning of a line.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Said {
+pub enum Statement {
     Took { ns: u64, basis: DurationBasis },
     Reported,
 }
@@ -180,7 +180,7 @@ pub enum Said {
 #[derive(Clone, Copy, Debug)]
 pub struct Found {
     pub rule: &'static Rule,
-    pub said: Said,
+    pub statement: Statement,
 }
 
 /// Finds all words of `words` in one pass over a line.
@@ -193,36 +193,38 @@ pub fn words() -> Vec<&'static str> {
 }
 
 #[must_use]
-pub fn said(text: &str) -> Option<Found> {
+pub fn matching(text: &str) -> Option<Found> {
     if text.len() < 20 || text.len() > 8192 {
         return None;
     }
     // Patterns are numbered like rules: only rules whose longest word is in the line are checked.
-    let mut met = u128::MAX;
+    let mut matched = u128::MAX;
     if let Some(first) = FIRST.as_ref() {
-        met = first.find_overlapping_iter(text).fold(0, |met, found| met | 1 << found.pattern().as_usize().min(127));
+        matched = first
+            .find_overlapping_iter(text)
+            .fold(0, |matched, found| matched | 1 << found.pattern().as_usize().min(127));
     }
-    if met == 0 {
+    if matched == 0 {
         return None;
     }
     RULES.iter().enumerate().find_map(|(number, rule)| {
-        let asked = met & (1 << number.min(127)) != 0;
+        let asked = matched & (1 << number.min(127)) != 0;
         (asked && rule.words.iter().all(|word| text.contains(word))).then_some(())?;
-        Some(Found { rule, said: rule.length.of(text)? })
+        Some(Found { rule, statement: rule.length.of(text)? })
     })
 }
 
 impl Length {
-    fn of(self, text: &str) -> Option<Said> {
-        let took = |ns| Said::Took { ns, basis: DurationBasis::Measured };
+    fn of(self, text: &str) -> Option<Statement> {
+        let took = |ns| Statement::Took { ns, basis: DurationBasis::Measured };
         match self {
             Length::After(key, bare_ns) => duration::first(text.split_once(key)?.1, bare_ns).map(took),
             Length::Last(unit) => {
                 let number = text.trim_end().strip_suffix(unit)?.rsplit(' ').next()?;
                 number.parse::<u64>().ok().map(|value| took(value.saturating_mul(1_000_000)))
             }
-            Length::AtLeast(ns) => Some(Said::Took { ns, basis: DurationBasis::Inferred }),
-            Length::Nothing => Some(Said::Reported),
+            Length::AtLeast(ns) => Some(Statement::Took { ns, basis: DurationBasis::Inferred }),
+            Length::Nothing => Some(Statement::Reported),
         }
     }
 }
@@ -248,7 +250,7 @@ pub fn is_logged(text: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use super::{Said, said};
+    use super::{Statement, matching};
     use flatwater_recording::OpKind;
 
     #[test]
@@ -310,14 +312,14 @@ mod tests {
                 61_500,
             ),
         ] {
-            let found = said(line).unwrap_or_else(|| panic!("nothing: {line}"));
-            let Said::Took { ns, .. } = found.said else { panic!("no duration: {line}") };
+            let found = matching(line).unwrap_or_else(|| panic!("nothing: {line}"));
+            let Statement::Took { ns, .. } = found.statement else { panic!("no duration: {line}") };
             assert_eq!((found.rule.op, ns / 1_000_000), (op, ms), "{line}");
         }
         for line in
             ["he took 5 apples for lunch today", "INFO Processing ruok command from /127.0.0.1:44088", "sync; echo 3"]
         {
-            assert!(said(line).is_none(), "{line}");
+            assert!(matching(line).is_none(), "{line}");
         }
     }
 }

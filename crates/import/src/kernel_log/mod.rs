@@ -175,8 +175,8 @@ fn read(cursor: &mut Cursor<'_>, b: &mut Builder) -> Result<(), ImportError> {
             continue;
         }
         reader.time_of(&split);
-        let told = reader.line(&line, split.message, b);
-        if !told && !memory::is_memory(split.message) && !reader.memory.expects(split.message) {
+        let summary = reader.line(&line, split.message, b);
+        if !summary && !memory::is_memory(split.message) && !reader.memory.expects(split.message) {
             b.pass_over();
         }
         if let Err(error) = reader.memory.line(&line, split.message) {
@@ -274,15 +274,15 @@ impl Reader {
             return true;
         }
         if let Some(report) = report::begins(message) {
-            let told = report.told();
+            let summary = report.summary();
             self.begin(report.at_line(line.number), b);
             let place = self.place(b);
-            if let Some(told) = told {
-                b.event(place, EventKind::report(told));
+            if let Some(summary) = summary {
+                b.event(place, EventKind::report(summary));
             }
-        } else if let Some(told) = report::single(message) {
+        } else if let Some(summary) = report::single(message) {
             let place = self.place(b);
-            b.event(place, EventKind::report(told));
+            b.event(place, EventKind::report(summary));
         } else if let Some(task) = task::task(message) {
             match &mut self.open {
                 Some(open) if open.awaits(&task) => open.identify(task),

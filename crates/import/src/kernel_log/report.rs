@@ -185,14 +185,14 @@ pub fn single(message: &str) -> Option<String> {
     let killed = ["Killed process ", "Kill process ", "Out of memory: kill process ", "VM: killing process "]
         .iter()
         .any(|kill| message.contains(kill));
-    let told = killed
+    let summary = killed
         || message.contains("oom-kill:constraint=")
         || message.starts_with("Task in ") && message.contains("killed as a result of limit of")
         || message.contains("ossible memory allocation deadlock")
         || message.contains("): drop_caches: ")
         || is_scheduled_drop(message)
         || super::device::is_trouble(message);
-    told.then(|| message.trim().to_owned()).or_else(|| slab_failure(message))
+    summary.then(|| message.trim().to_owned()).or_else(|| slab_failure(message))
 }
 
 /// Parses `  cache: TCP, object size: 1728, order: 1` below `SLAB: Unable to allocate memory on node 0`. SLUB prints
@@ -235,7 +235,7 @@ impl Report {
 
     /// The first line, if it is also an event.
     #[must_use]
-    pub fn told(&self) -> Option<String> {
+    pub fn summary(&self) -> Option<String> {
         self.first.clone()
     }
 
@@ -445,13 +445,13 @@ mod tests {
 
     #[test]
     fn slab_allocation_failures_are_events() {
-        let told = |line: &str| single(line).expect(line);
+        let summary = |line: &str| single(line).expect(line);
         assert_eq!(
-            told("  cache: TCP, object size: 1728, order: 1"),
+            summary("  cache: TCP, object size: 1728, order: 1"),
             "slab cache TCP: page allocation failure: order:1"
         );
         let slub = "  cache: kmalloc-8k, object size: 8192, buffer size: 8192, default order: 3, min order: 1";
-        assert!(told(slub).ends_with("order:1"));
+        assert!(summary(slub).ends_with("order:1"));
         assert_eq!(single("cache: 12 hits, object size: unknown"), None);
     }
 

@@ -61,17 +61,17 @@ fn side_of(b: &mut Builder, place: (Track, i64), side: &Value, ran_ms: i64, op: 
             }
         }
     } else {
-        let mut told = 0_u64;
+        let mut reported = 0_u64;
         let mut steps: Vec<(f64, f64)> = spread(lat).collect();
         steps.sort_by(|a, b| a.0.total_cmp(&b.0));
         for (percent, value) in steps {
             let upto = (total as f64 * percent / 100.0).round() as u64;
             // Values between two percentiles count as the upper one.
-            counting.add(nanos(value.max(0.0), unit_ns), upto.saturating_sub(told).max(u64::from(told == 0)));
-            told = told.max(upto);
+            counting.add(nanos(value.max(0.0), unit_ns), upto.saturating_sub(reported).max(u64::from(reported == 0)));
+            reported = reported.max(upto);
         }
         if let Some(max) = lat.get("max").and_then(Value::as_f64) {
-            counting.add(nanos(max.max(0.0), unit_ns), total.saturating_sub(told).max(1));
+            counting.add(nanos(max.max(0.0), unit_ns), total.saturating_sub(reported).max(1));
         }
         b.note("fio's JSON has only percentiles: latencies between two of them count as the upper one (json+ has all latencies)");
     }

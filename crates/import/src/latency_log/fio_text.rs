@@ -129,19 +129,19 @@ impl Side {
         let Some(worst_ns) = self.worst_ns else { return };
         let operations = (self.operations.clamp(0.0, 1e12) as u64).max(1);
         let mut counting = Counting::default();
-        let mut told = 0_u64;
+        let mut counted = 0_u64;
         self.steps.sort_by(|one, other| one.0.total_cmp(&other.0));
         for (percent, ns) in &self.steps {
             let upto = (operations as f64 * percent / 100.0).floor() as u64;
             // Values between two percentiles count as the upper one.
-            counting.add(nanos(ns.max(0.0), 1.0), upto.saturating_sub(told));
-            told = told.max(upto);
+            counting.add(nanos(ns.max(0.0), 1.0), upto.saturating_sub(counted));
+            counted = counted.max(upto);
         }
         if self.steps.is_empty() {
-            told = operations.saturating_sub(1);
-            counting.add(nanos(self.mean_ns.unwrap_or(worst_ns).max(0.0), 1.0), told);
+            counted = operations.saturating_sub(1);
+            counting.add(nanos(self.mean_ns.unwrap_or(worst_ns).max(0.0), 1.0), counted);
         }
-        counting.add(nanos(worst_ns.max(0.0), 1.0), operations.saturating_sub(told).max(1));
+        counting.add(nanos(worst_ns.max(0.0), 1.0), operations.saturating_sub(counted).max(1));
         b.note("fio's output has only percentiles: latencies between two of them count as the upper one");
         let width = i64::try_from(self.ran_ms).unwrap_or(0).saturating_mul(1_000_000);
         counting.push(b, (track, end.saturating_sub(width)), width.unsigned_abs(), self.op, name, self.bytes);

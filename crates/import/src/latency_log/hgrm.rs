@@ -43,7 +43,7 @@ fn read(cursor: &mut Cursor<'_>, b: &mut Builder) -> Result<(), ImportError> {
     }
     let unit = unit.unwrap_or(1e6);
     let mut counting = Counting::default();
-    let mut told = 0_u64;
+    let mut reported = 0_u64;
     while let Some(line) = cursor.peek() {
         if line.is_blank() {
             cursor.take();
@@ -63,9 +63,9 @@ fn read(cursor: &mut Cursor<'_>, b: &mut Builder) -> Result<(), ImportError> {
         cursor.take();
         match row(&line) {
             Ok((value, total)) => {
-                if let Some(new) = total.checked_sub(told).filter(|new| *new > 0) {
+                if let Some(new) = total.checked_sub(reported).filter(|new| *new > 0) {
                     counting.add(nanos(value, unit), new);
-                    told = total;
+                    reported = total;
                 }
             }
             Err(error) => b.problem(error),

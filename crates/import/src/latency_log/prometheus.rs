@@ -71,14 +71,14 @@ fn read(cursor: &mut Cursor<'_>, b: &mut Builder) -> Result<(), ImportError> {
     for (name, mut steps) in histograms {
         steps.sort_by(|one, other| one.0.total_cmp(&other.0));
         let mut counting = Counting::default();
-        let (mut told, mut last) = (0, 0.0);
+        let (mut reported, mut last) = (0, 0.0);
         for (upper, count) in steps {
             // Values above the last bound count as twice that bound.
             let at = if upper.is_finite() { upper } else { last * 2.0 };
-            if count > told {
-                counting.add(nanos(at.max(0.0), 1e9), count - told);
+            if count > reported {
+                counting.add(nanos(at.max(0.0), 1e9), count - reported);
             }
-            (told, last) = (told.max(count), at);
+            (reported, last) = (reported.max(count), at);
         }
         let place = b.snapshot_of("prometheus-histogram", &name);
         counting.push(b, place, 0, op_of(&name), &name, 0);

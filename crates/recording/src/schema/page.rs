@@ -92,13 +92,13 @@ fn type_name(column: &Field) -> String {
 
 /// One row for each kind and unit of a group, in the order of their first columns.
 fn rows(out: &mut String, group: &Group) {
-    let mut told: Vec<(ColumnKind, &'static str)> = Vec::new();
+    let mut reported: Vec<(ColumnKind, &'static str)> = Vec::new();
     for column in group.columns {
         let key = (column.kind, column.unit.name());
-        if told.contains(&key) {
+        if reported.contains(&key) {
             continue;
         }
-        told.push(key);
+        reported.push(key);
         let alike = group.columns.iter().filter(|other| (other.kind, other.unit.name()) == key);
         let names: Vec<String> = alike.map(described).collect();
         let file = if group.file.is_empty() { "flatwater, tools" } else { group.file };

@@ -147,9 +147,9 @@ fn one_finding(html: &mut Html, header: &Header, explanation: &Explanation, find
                     });
                 });
             }
-            told(html, "Evidence", &finding.evidence, header);
+            evidence_list(html, "Evidence", &finding.evidence, header);
             log::places(html, finding);
-            told(html, "Against", &finding.against, header);
+            evidence_list(html, "Against", &finding.against, header);
             fixes(html, finding);
             if !finding.settle.is_empty() {
                 pair(html, "Settle", |html| html.text(&finding.settle));
@@ -168,7 +168,7 @@ fn stages(html: &mut Html, explanation: &Explanation, finding: &Finding, header:
     for stage in &finding.stages {
         html.tag("details", &[("class", "stage")], |html| {
             html.leaf("summary", &[], &facts::stage(explanation, stage));
-            html.tag("dl", &[("class", "case")], |html| told(html, "Evidence", &stage.evidence, header));
+            html.tag("dl", &[("class", "case")], |html| evidence_list(html, "Evidence", &stage.evidence, header));
         });
     }
 }
@@ -198,7 +198,7 @@ fn pair(html: &mut Html, name: &str, inside: impl FnOnce(&mut Html)) {
     html.tag("dd", &[], inside);
 }
 
-fn told(html: &mut Html, name: &str, evidence: &[Evidence], header: &Header) {
+fn evidence_list(html: &mut Html, name: &str, evidence: &[Evidence], header: &Header) {
     if evidence.is_empty() {
         return;
     }

@@ -33,7 +33,7 @@ pub fn page(found: &Whatif) -> String {
 fn verdict(html: &mut Html, found: &Whatif) {
     html.tag("section", &[("id", "choice")], |html| {
         html.leaf("h2", &[], "What to choose");
-        found.verdict().iter().for_each(|said| html.leaf("p", &[], said));
+        found.verdict().iter().for_each(|message| html.leaf("p", &[], message));
         for knob in &found.knobs {
             let now = knob.now.as_deref().unwrap_or("unknown to the model");
             html.leaf("p", &[("class", "basis")], &format!("{} now: {now}", knob.key));

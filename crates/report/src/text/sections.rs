@@ -153,14 +153,14 @@ fn one_finding(page: &mut Page, header: &Header, explanation: &Explanation, find
     for (place, line) in victims::made_by(finding).iter().enumerate() {
         labelled(page, if place == 0 { "made by" } else { "" }, line);
     }
-    told(page, "evidence", &finding.evidence);
+    evidence_lines(page, "evidence", &finding.evidence);
     if !finding.log_lines.is_empty() {
         labelled(page, "log lines", &imported::places(finding));
     }
     for (place, stage) in finding.stages.iter().enumerate() {
         labelled(page, if place == 0 { "stages" } else { "" }, &facts::stage(explanation, stage));
     }
-    told(page, "against", &finding.against);
+    evidence_lines(page, "against", &finding.against);
     for (place, fix) in finding.fixes.iter().enumerate() {
         labelled(page, if place == 0 { "fix" } else { "or" }, &facts::fix_text(fix));
         // Not wrapped: a reader pastes these lines into a shell.
@@ -183,7 +183,7 @@ fn one_finding(page: &mut Page, header: &Header, explanation: &Explanation, find
     }
 }
 
-fn told(page: &mut Page, label: &str, evidence: &[Evidence]) {
+fn evidence_lines(page: &mut Page, label: &str, evidence: &[Evidence]) {
     for (place, fact) in evidence.iter().enumerate() {
         labelled(page, if place == 0 { label } else { "" }, &facts::fact_text(fact));
     }

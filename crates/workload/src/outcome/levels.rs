@@ -112,8 +112,8 @@ mod tests {
             meminfo.push(at_ns, &Entity::default(), &[("Dirty_bytes", Gauge, dirty)]);
         }
         let moments = memory_moments(&[meminfo]);
-        let told: Vec<_> = moments.iter().map(|moment| (moment.at_ns, moment.dirty_bytes)).collect();
-        assert_eq!(told, [(1, Some(5)), (2, Some(90)), (4, Some(2))]);
+        let reported: Vec<_> = moments.iter().map(|moment| (moment.at_ns, moment.dirty_bytes)).collect();
+        assert_eq!(reported, [(1, Some(5)), (2, Some(90)), (4, Some(2))]);
         assert_eq!(moments[0].free_bytes, None);
     }
 

@@ -38,8 +38,10 @@ const MARKS_MAX: usize = 200;
 
 pub fn marks(recording: &Recording) -> Vec<Mark> {
     let start_ns = recording.header.clock.start_ns;
-    let said = recording.events.iter().filter(|event| !matches!(event.kind, EventKind::Start(_) | EventKind::End(_)));
-    said.take(MARKS_MAX)
+    let message =
+        recording.events.iter().filter(|event| !matches!(event.kind, EventKind::Start(_) | EventKind::End(_)));
+    message
+        .take(MARKS_MAX)
         .map(|event| Mark {
             t: Figure((event.at_ns as f64 - start_ns as f64) / 1e9),
             kind: event.kind.name().to_owned(),
