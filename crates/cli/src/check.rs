@@ -131,7 +131,7 @@ fn hooks(out: &mut String, hooks: &[HookStatus], list: bool) -> std::fmt::Result
     let count = |state: HookState| hooks.iter().filter(|hook| hook.state == state).count();
     writeln!(
         out,
-        "\nhooks: {} exact, {} sampled, {} unavailable{}",
+        "\nhooks: {} measured, {} sampled, {} unavailable{}",
         count(HookState::Exact),
         count(HookState::Sampled),
         count(HookState::Unavailable),
@@ -144,7 +144,7 @@ fn hooks(out: &mut String, hooks: &[HookStatus], list: bool) -> std::fmt::Result
     sorted.sort_by(|a, b| a.hook.cmp(&b.hook));
     for hook in sorted {
         let state = match hook.state {
-            HookState::Exact => "exact",
+            HookState::Exact => "measured",
             HookState::Sampled => "sampled",
             HookState::Unavailable => "unavailable",
         };

@@ -98,7 +98,7 @@ enum Verb {
     Scenarios(scenarios::Args),
     /// Restore settings that killed runs changed.
     Restore(restore::Args),
-    /// Try settings on the simulator; prints a table and the best choice.
+    /// Try settings on a model of the kernel; prints a table and the best choice.
     #[cfg(feature = "sim")]
     Whatif(whatif::Args),
     /// Fetch kernels for `run --on vm`, or run a command in a guest.

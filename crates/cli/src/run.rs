@@ -112,7 +112,7 @@ pub fn run(args: Args) -> anyhow::Result<Status> {
     args.output.check()?;
     if args.on() != "vm" && !args.kernel.is_empty() {
         anyhow::bail!(Usage::new(
-            "--kernel needs --on vm: the host runs its own kernel, the simulator takes it from the scenario"
+            "--kernel needs --on vm: the host runs its own kernel, the model takes it from the scenario"
         ));
     }
     if args.on() != "sim" && args.set.iter().any(|assignment| common::names_model(assignment)) {

@@ -29,9 +29,9 @@ impl Visibility {
     #[must_use]
     pub fn noun(self) -> &'static str {
         match self {
-            Visibility::Exact => "exact",
+            Visibility::Exact => "measured",
             Visibility::Sampled => "sampled",
-            Visibility::CountersOnly => "counters only",
+            Visibility::CountersOnly => "inferred",
             Visibility::Absent => "absent",
         }
     }

@@ -25,7 +25,7 @@ table! {
         /// When the device completed the request, or the end of the recording (`still_under_way`). The time from
         /// `issue_ns` to here is device time.
         complete_ns: u64,
-        /// Delayed by a limit of its cgroup (blkio, io.max) before it was inserted. The delay is not part of the
+        /// Delayed by its cgroup's limit (blkio, io.max) before it was inserted. The delay is not part of the
         /// request: it is the sleep until `insert_ns`.
         throttled: Option<bool>,
         /// The thread that submitted the request to the block layer; for writeback of the page cache this is the

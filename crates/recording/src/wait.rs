@@ -15,7 +15,7 @@ table! {
         call_tid: u32,
         /// `start_ns` of the slow call.
         call_start_ns: u64,
-        /// 0 for a sleep of the call, 1 for a sleep of its waker, ...
+        /// 0 for a sleep of the call, 1 for its waker's sleep, ...
         depth: u32,
         /// The sleeping thread.
         sleeper: Task,

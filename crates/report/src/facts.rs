@@ -149,7 +149,7 @@ pub fn noise_text(header: &Header) -> Option<String> {
     };
     let each: Vec<String> =
         [one("before", &header.noise_before), one("after", &header.noise_after)].into_iter().flatten().collect();
-    Some(format!("{}, longest gap of a thread that makes no syscalls ({})", time(floor), each.join("; ")))
+    Some(format!("{}, longest delay of a thread without system calls ({})", time(floor), each.join("; ")))
 }
 
 /// (description, number) of each kind of loss that is not zero; empty if the explanation's notes already mention
@@ -233,7 +233,7 @@ pub fn how_known(duration: DurationBasis, cause: CauseBasis) -> String {
 
 pub fn hook_state(state: HookState) -> &'static str {
     match state {
-        HookState::Exact => "exact",
+        HookState::Exact => "measured",
         HookState::Sampled => "sampled",
         HookState::Unavailable => "unavailable",
     }

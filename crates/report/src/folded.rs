@@ -8,7 +8,7 @@ use flatwater_explain::Explanation;
 use flatwater_recording::{Cause, Recording, StackId};
 
 pub const FORMAT: Format =
-    Format { name: "folded", sentence: "Kernel stacks of the slow time, rooted at the cause, in ns.", render };
+    Format { name: "folded", sentence: "Kernel stacks of the stall time, rooted at the cause, in ns.", render };
 
 fn render(recording: &Recording, _explanation: &Explanation, _options: &Options) -> Result<String, ReportError> {
     let mut sums: BTreeMap<(&'static str, Option<StackId>), u64> = BTreeMap::new();

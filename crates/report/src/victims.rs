@@ -106,7 +106,7 @@ pub fn made_by(finding: &Finding) -> Vec<String> {
     let Some(to) = &finding.answerable else { return Vec::new() };
     let line = |aggressor: &Aggressor| {
         let evidence: Vec<&str> = aggressor.evidence.iter().map(|fact| fact.text.as_str()).collect();
-        format!("{}, {} of it: {}", aggressor_name(aggressor), share(aggressor.share), evidence.join("; "))
+        format!("{}, {}: {}", aggressor_name(aggressor), share(aggressor.share), evidence.join("; "))
     };
     let mut lines: Vec<String> = finding.aggressors.iter().map(line).collect();
     let own = of_target(to);

@@ -15,7 +15,7 @@ pub const ENTRY: CauseEntry = CauseEntry {
         With delayed allocation (ext4, xfs) the flusher or fsync pays, otherwise write() itself; fallocate and direct \
         writes always pay.",
     kernels: "All; ext4 skips groups that are known bad since 5.13 (mb_optimize_scan).",
-    in_spans: "Exact where it sleeps in the functions above, sampled where it burns CPU.",
+    in_spans: "Measured where it sleeps in the functions above, sampled where it burns CPU.",
     in_counters: "Reads during a workload that only writes; a file system more than 90 % full or fragmented.",
     against: "Preallocated file: there is nothing to allocate.",
     fix: "Preallocate with fallocate ahead of time; keep 10 to 20 % of the file system free; ext4: mount with \

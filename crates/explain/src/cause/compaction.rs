@@ -14,7 +14,7 @@ pub const ENTRY: CauseEntry = CauseEntry {
         the zone and migrates them to free pages at the other, in the caller. Huge-page faults (order 9) are the \
         common reason; large folios of the page cache, slabs of order 3 and network buffers the others.",
     kernels: "2.6.35 and later.",
-    in_spans: "Exact: between mm_compaction_begin and mm_compaction_end.",
+    in_spans: "Measured: between mm_compaction_begin and mm_compaction_end.",
     in_counters: "compact_stall rises (the callers), compact_fail beside it; compact_isolated and \
         pgmigrate_success rise; buddyinfo has few blocks of order 3 and more.",
     against: "compact_stall does not rise: then only kcompactd works (compact_daemon_wake), and no caller pays.",

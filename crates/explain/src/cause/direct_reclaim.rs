@@ -19,7 +19,7 @@ pub const ENTRY: CauseEntry = CauseEntry {
         and every shrinker.",
     kernels: "All since 2.6; the names of the counters have changed (pgscan_direct_normal and its like until 4.7, \
         pgscan_direct since 4.8).",
-    in_spans: "Exact: between mm_vmscan_direct_reclaim_begin and _end (since 2.6.36).",
+    in_spans: "Measured: between mm_vmscan_direct_reclaim_begin and _end (since 2.6.36).",
     in_counters: "/proc/vmstat: pgscan_direct and allocstall rise together, pgsteal_direct behind them, while free \
         pages lie between the min and low watermarks. Memory pressure (PSI some) rises.",
     against: "allocstall does not rise although pgscan_direct does: then node (zone) reclaim scans. pgscan_direct \

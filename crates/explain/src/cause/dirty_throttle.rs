@@ -20,7 +20,7 @@ pub const ENTRY: CauseEntry = CauseEntry {
         (writeback_inodes) and waited in the request queue, which was neither smooth nor fair. The limits count all \
         writers of the device, so a 220-byte append pays for a neighbour's gigabytes.",
     kernels: "All since 2.6; smooth and per task since 3.2.",
-    in_spans: "Exact: a sleep with balance_dirty_pages in its stack.",
+    in_spans: "Measured: a sleep with balance_dirty_pages in its stack.",
     in_counters: "nr_dirty + nr_writeback lies between nr_dirty_background_threshold and nr_dirty_threshold, and \
         stays; pgpgout (bo) is flat at the device's speed; writers count as blocked (D), while neither memory \
         pressure nor scans rise: the writer sleeps in io_schedule_timeout, which is not a PSI memory stall.",

@@ -14,7 +14,7 @@ pub const ENTRY: CauseEntry = CauseEntry {
         file system, and holds it until FITHAW. A writer sleeps in percpu_rwsem_wait below sb_start_write \
         (file_start_write) however long the snapshot takes; the sync before it adds a dirty burst.",
     kernels: "The per-level writer counts since 3.6.",
-    in_spans: "Exact: a sleep with sb_start_write (percpu_rwsem_wait, __percpu_down_read below vfs_write) in its \
+    in_spans: "Measured: a sleep with sb_start_write (percpu_rwsem_wait, __percpu_down_read below vfs_write) in its \
         stack.",
     in_counters: "Blocked threads rise at once and fall at once, with no I/O in between; a hung-task report shows \
         percpu_down_read below vfs_write.",

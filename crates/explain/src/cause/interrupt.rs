@@ -9,12 +9,12 @@ use flatwater_recording::{Cause, Entity, Table};
 pub const ENTRY: CauseEntry = CauseEntry {
     name: "interrupt",
     span: Some(Cause::Interrupt),
-    headline: "interrupt work ran on the writer's CPU, on top of its call",
+    headline: "interrupt work ran on the writer's CPU during the call",
     mechanism: "A hard interrupt and the soft interrupts raised by it (network receive, block completion, timers, RCU \
         callbacks) run in the context of whatever thread is on the CPU. Up to 10 rounds or 2 ms of soft interrupts \
         (kernel/softirq.c: __do_softirq, MAX_SOFTIRQ_TIME) run before ksoftirqd takes over.",
     kernels: "All.",
-    in_spans: "Exact between irq_handler_entry and _exit, softirq_entry and _exit, where those hooks are attached; \
+    in_spans: "Measured between irq_handler_entry and _exit, softirq_entry and _exit, where those hooks are attached; \
         otherwise it is part of compute.",
     in_counters: "irq and softirq time in /proc/stat (%irq, %soft in mpstat) on that CPU.",
     against: "irq and softirq time of the CPU is small.",

@@ -12,15 +12,16 @@ pub const ENTRY: CauseEntry = CauseEntry {
     mechanism: "A handle that wants to change a metadata block asks jbd2_journal_get_write_access. If the committing \
         transaction is writing that buffer to the log (BH_Shadow, since 3.11; the BJ_Shadow list before), \
         do_get_write_access (fs/jbd2/transaction.c) waits until the write is done. Neighbouring files share \
-        inode-table, bitmap and extent blocks, so an append can wait there without another writer of its file.",
+        inode-table, bitmap and extent blocks, so an append can wait there without another writer of the same file.",
     kernels: "jbd2 (ext4, ocfs2).",
-    in_spans: "Exact: a sleep with do_get_write_access in its stack, the sleeper in bit_wait_io or sleep_on_shadow_bh.",
+    in_spans: "Measured: a sleep with do_get_write_access in its stack, the sleeper in bit_wait_io or \
+        sleep_on_shadow_bh.",
     in_counters: "None.",
     against: "The stack is in wait_transaction_locked instead: then the call waits for the whole commit, see \
         journal-commit.",
     fix: "Fewer metadata changes per append (preallocation, lazytime, noatime); hot files in different directories \
         and block groups; a faster journal device.",
-    prove: "Preallocate the file and compare: appends then no longer change the blocks of its extents.",
+    prove: "Preallocate the file and compare: appends then no longer change its extent blocks.",
     sources: &["fs/jbd2/transaction.c: do_get_write_access", "fs/jbd2/commit.c: jbd2_journal_commit_transaction"],
     find,
 };

@@ -16,7 +16,7 @@ pub const ENTRY: CauseEntry = CauseEntry {
         waits for a neighbour's data. On xfs the equivalents are xfs_log_force (xlog_wait_on_iclog) for fsync and \
         xlog_grant_head_wait for log space.",
     kernels: "jbd 2.4, jbd2 2.6.19 and later; xfs.",
-    in_spans: "Exact: a sleep with jbd2_log_wait_commit, wait_transaction_locked, add_transaction_credits or \
+    in_spans: "Measured: a sleep with jbd2_log_wait_commit, wait_transaction_locked, add_transaction_credits or \
         xfs_log_force in its stack.",
     in_counters: "No specific counter: blocked threads rise for milliseconds at each commit interval (5 s) or \
         fsync, and flushes (diskstats flush_ios, 5.5) rise. A hung-task report shows the functions above.",

@@ -14,7 +14,7 @@ pub const ENTRY: CauseEntry = CauseEntry {
         location and waits for them, under j_checkpoint_mutex: one caller does the work, all others queue. On xfs a \
         handle without log space sleeps in xlog_grant_head_wait until the AIL has been pushed.",
     kernels: "jbd2, xfs.",
-    in_spans: "Exact: a sleep with __jbd2_log_wait_for_space, jbd2_log_do_checkpoint or xlog_grant_head_wait in \
+    in_spans: "Measured: a sleep with __jbd2_log_wait_for_space, jbd2_log_do_checkpoint or xlog_grant_head_wait in \
         its stack.",
     in_counters: "Bursts of small scattered writes and many blocked threads at once; /proc/fs/jbd2/DEV/info shows how \
         full transactions are.",

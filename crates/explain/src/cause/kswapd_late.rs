@@ -14,7 +14,7 @@ pub const ENTRY: CauseEntry = CauseEntry {
     name: "kswapd-late",
     span: None,
     headline: "pages are easy to reclaim, but callers must reclaim before kswapd is ahead of them",
-    mechanism: "kswapd (mm/vmscan.c: balance_pgdat) runs as an ordinary thread of its node: it must be woken, be \
+    mechanism: "kswapd (mm/vmscan.c: balance_pgdat) runs as an ordinary thread, one a node: it must be woken, be \
         scheduled and scan. Allocations continue in that time. A fast streamer, a fork or a network burst uses up what \
         lies between low and min within milliseconds; callers then reclaim beside it. High yields (%vmeff) on both \
         sides show that there was memory to free: kswapd was too late or too slow, for instance on a CPU that others \

@@ -14,7 +14,7 @@ pub const ENTRY: CauseEntry = CauseEntry {
         rename or unlink holds the directories' i_rwsem; fork, mmap and faults share mmap_lock; truncate holds \
         invalidate_lock (5.15).",
     kernels: "All; the tracepoints lock:contention_begin and _end since 5.19.",
-    in_spans: "Exact: between contention_begin and contention_end, or a sleep in rwsem_down_read_slowpath, \
+    in_spans: "Measured: between contention_begin and contention_end, or a sleep in rwsem_down_read_slowpath, \
         rwsem_down_write_slowpath, __mutex_lock.",
     in_counters: "Context switches and idle CPU rise together without I/O; `perf lock report` names the lock.",
     against: "The call waits for a page or a buffer (folio_lock, bit waits) under I/O: then it is the device, not a \

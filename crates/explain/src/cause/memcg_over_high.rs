@@ -16,7 +16,7 @@ pub const ENTRY: CauseEntry = CauseEntry {
         misses it; for the program it is part of the call.",
     kernels: "cgroup v2 (official since 4.5): reclaim on the way to user space since 4.4, the penalty sleep since \
         5.4. v1 has none.",
-    in_spans: "Exact: time after sys_exit with mem_cgroup_handle_over_high in the stack (`after_exit_ns`).",
+    in_spans: "Measured: time after sys_exit with mem_cgroup_handle_over_high in the stack (`after_exit_ns`).",
     in_counters: "memory.events:high rises; usage at or above memory.high; memory pressure of the cgroup \
         (memory.pressure) rises.",
     against: "memory.high is max, or memory.events:high does not rise.",

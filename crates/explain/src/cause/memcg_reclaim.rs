@@ -13,13 +13,13 @@ pub const ENTRY: CauseEntry = CauseEntry {
     headline: "the caller reclaims its own memory cgroup inside the call: the cgroup is at its limit",
     mechanism: "Each page-cache page is charged to the caller's memory cgroup (mm/memcontrol.c: try_charge, \
         try_charge_memcg). At the limit the charge runs try_to_free_mem_cgroup_pages (mm/vmscan.c) in the caller \
-        until it fits. There is no kswapd for a cgroup's limit. Page cache alone can fill it, so sooner or later \
+        until it fits. A cgroup's limit has no kswapd. Page cache alone can fill it, so sooner or later \
         every writer in a full cgroup reclaims synchronously. Dirty pages make it worse: they must be written before \
         they can be evicted, and cgroup v1 has no separate dirty limit, so reclaim waits for the disk.",
     kernels: "All with memory cgroups; the tracepoints since 2.6.36.",
-    in_spans: "Exact: between mm_vmscan_memcg_reclaim_begin and _end (soft limit: \
+    in_spans: "Measured: between mm_vmscan_memcg_reclaim_begin and _end (soft limit: \
         mm_vmscan_memcg_softlimit_reclaim_begin/_end).",
-    in_counters: "The cgroup's usage sits within a few pages of its limit; v1 memory.failcnt or v2 \
+    in_counters: "The cgroup's usage sits within a few pages of the limit; v1 memory.failcnt or v2 \
         memory.events:max rises; memory.stat shows it is file cache; on v2 pgscan_direct rises inside memory.stat \
         while the machine has plenty of free memory.",
     against: "Usage well below the limit, or failcnt and events:max do not rise.",

@@ -18,7 +18,7 @@ pub const ENTRY: CauseEntry = CauseEntry {
         although no allocation has stalled.",
     kernels: "All NUMA kernels with CONFIG_NUMA; on by default until 3.15 where a distance exceeds the reclaim \
         distance, off by default since 3.16.",
-    in_spans: "Exact: between mm_vmscan_node_reclaim_begin and _end (since 5.3).",
+    in_spans: "Measured: between mm_vmscan_node_reclaim_begin and _end (since 5.3).",
     in_counters: "pgscan_direct (pgscand/s) rises while allocstall and pgscan_kswapd do not; zone_reclaim_failed \
         rises (it counts unsuccessful attempts); other nodes keep free memory; numa_miss stays low.",
     against: "vm.zone_reclaim_mode is 0, or there is one node. kswapd scans as much as callers do.",

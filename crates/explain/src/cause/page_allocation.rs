@@ -14,7 +14,7 @@ pub const ENTRY: CauseEntry = CauseEntry {
         many nodes, draining other CPUs' lists (drain_all_pages sends work to every CPU and waits), retries of \
         __alloc_pages_slowpath.",
     kernels: "All.",
-    in_spans: "Sampled stacks, or exact where fentry may load: __alloc_pages (__alloc_frozen_pages since 6.14), \
+    in_spans: "Sampled stacks, or measured where fentry may load: __alloc_pages (__alloc_frozen_pages since 6.14), \
         rmqueue_bulk, drain_all_pages.",
     in_counters: "pgalloc rises steeply; allocstall does not.",
     against: "A reclaim or compaction bracket around it.",

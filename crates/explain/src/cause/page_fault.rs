@@ -15,7 +15,7 @@ pub const ENTRY: CauseEntry = CauseEntry {
         (the user's buffer is not present) happens with the page locked, so it is retried. Major faults read from \
         the device and count as synchronous-read or swap-in.",
     kernels: "All.",
-    in_spans: "Sampled, or exact by sleeps below handle_mm_fault and exc_page_fault.",
+    in_spans: "Sampled, or measured by sleeps below handle_mm_fault and exc_page_fault.",
     in_counters: "pgfault or pgmajfault rise with the stalls.",
     against: "pgmajfault does not rise and minor faults are few: see run-queue and steal.",
     fix: "Touch and lock memory before it is needed (MAP_POPULATE, MADV_POPULATE_WRITE since 5.14, mlockall). Cold \

@@ -19,7 +19,7 @@ pub const ENTRY: CauseEntry = CauseEntry {
         (see stable-page) or where the file system waits before it changes a page (ext4 data=journal, write_begin of \
         a partial page).",
     kernels: "All.",
-    in_spans: "Exact: a sleep with folio_wait_writeback or wait_on_page_writeback in its stack.",
+    in_spans: "Measured: a sleep with folio_wait_writeback or wait_on_page_writeback in its stack.",
     in_counters: "nr_writeback is high, the device is busy, and threads are blocked.",
     against: "The waiting call is fsync: waiting is its purpose then, and the reason is the device's speed or the \
         amount of dirty data.",

@@ -15,7 +15,7 @@ pub const ENTRY: CauseEntry = CauseEntry {
         wait_iff_congested slept a fixed time there, whether or not the device made progress. It is part of reclaim, \
         but a separate cause because the fix differs: the reclaimer waits for the disk, not for the scan.",
     kernels: "5.16 and later; before that congestion_wait(BLK_RW_ASYNC, HZ/10) and similar functions.",
-    in_spans: "Exact: a sleep with reclaim_throttle (congestion_wait, wait_iff_congested) in its stack.",
+    in_spans: "Measured: a sleep with reclaim_throttle (congestion_wait, wait_iff_congested) in its stack.",
     in_counters: "nr_throttled_written rises; nr_writeback and nr_dirty are a large part of the inactive file \
         list; nr_vmscan_write or nr_vmscan_immediate_reclaim rise.",
     against: "Few dirty or writeback pages: then the scan itself is the cost, see direct-reclaim.",

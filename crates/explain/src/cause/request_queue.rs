@@ -17,7 +17,7 @@ pub const ENTRY: CauseEntry = CauseEntry {
         does the same for a policy: writeback throttling (wbt, 4.10) and io.latency hold writers back on purpose to \
         protect reads; blk-throttle (io.max) queues the bio instead.",
     kernels: "All; blk-mq for all devices since 5.0.",
-    in_spans: "Exact: a sleep with blk_mq_get_tag, rq_qos_wait, wbt_wait, blk_throtl or (old) get_request_wait in \
+    in_spans: "Measured: a sleep with blk_mq_get_tag, rq_qos_wait, wbt_wait, blk_throtl or (old) get_request_wait in \
         its stack.",
     in_counters: "The device's in_flight equals queue/nr_requests (or its depth) while its utilisation is 100 %; \
         avgqu-sz (aqu-sz) near that number.",

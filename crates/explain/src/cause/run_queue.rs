@@ -18,7 +18,7 @@ pub const ENTRY: CauseEntry = CauseEntry {
         used its share is not. Nothing in the memory or file-system path is at fault, and no method of writing fixes \
         it.",
     kernels: "All.",
-    in_spans: "Exact: from sched_wakeup, or from being switched out while runnable, to being switched in.",
+    in_spans: "Measured: from sched_wakeup, or from being switched out while runnable, to being switched in.",
     in_counters: "procs_running (r in vmstat) above the number of CPUs, idle near 0; CPU pressure (PSI) rises; \
         schedstat's run_delay of the thread.",
     against: "There is much idle CPU time: then look for pinning (a busy CPU in an idle machine) or cpu-quota.",

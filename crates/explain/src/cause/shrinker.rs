@@ -15,7 +15,7 @@ pub const ENTRY: CauseEntry = CauseEntry {
         zone_reclaim the divisor was the order of the allocation instead of the number of LRU pages, so each shrinker \
         was given its maximum (mm/vmscan.c: __zone_reclaim, 2.6.32).",
     kernels: "All since 2.6.",
-    in_spans: "Exact: between mm_shrink_slab_start and mm_shrink_slab_end (since 3.0).",
+    in_spans: "Measured: between mm_shrink_slab_start and mm_shrink_slab_end (since 3.0).",
     in_counters: "slabs_scanned rises by hundreds of thousands a second; SReclaimable falls; pginodesteal rises.",
     against: "slabs_scanned does not rise.",
     fix: "Fewer reclaimable objects in the writer's cgroup (put a crawler over millions of files into a separate \

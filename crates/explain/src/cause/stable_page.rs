@@ -15,7 +15,7 @@ pub const ENTRY: CauseEntry = CauseEntry {
         md RAID 5, btrfs checksums, zram. A small append to a tail page that the flusher is writing then sleeps for a \
         whole disk write.",
     kernels: "3.0 to 3.8 everywhere; since 3.9 only on devices with stable_writes.",
-    in_spans: "Exact: a sleep with folio_wait_stable or wait_for_stable_page in its stack.",
+    in_spans: "Measured: a sleep with folio_wait_stable or wait_for_stable_page in its stack.",
     in_counters: "None. /sys/block/DEV/queue/stable_writes is 1; slow calls come at the flusher's interval.",
     against: "queue/stable_writes is 0 and the file system makes no checksums.",
     fix: "Do not rewrite a page that may be under writeback: append whole pages, keep the tail in a buffer \

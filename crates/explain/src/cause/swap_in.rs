@@ -14,7 +14,7 @@ pub const ENTRY: CauseEntry = CauseEntry {
         (swap_read_folio) with the caller waiting. The page was swapped out earlier because reclaim took anonymous \
         pages as well as page cache, in proportion to vm.swappiness and to the refaults of each list.",
     kernels: "All with swap.",
-    in_spans: "Exact: a sleep below do_swap_page.",
+    in_spans: "Measured: a sleep below do_swap_page.",
     in_counters: "pswpin rises (si in vmstat).",
     against: "pswpin does not rise. Swap that is used without swapping in holds old pages that are not needed.",
     fix: "mlockall in the latency-critical program; vm.swappiness lower; a memory.swap.max of 0 (v2) for its cgroup; \

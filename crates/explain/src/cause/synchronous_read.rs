@@ -17,7 +17,8 @@ pub const ENTRY: CauseEntry = CauseEntry {
         (__wait_on_buffer). Pages that were prefetched but evicted before use look the same: the process that read \
         ahead paid, and the writer pays again.",
     kernels: "All.",
-    in_spans: "Exact: a sleep in folio_wait_bit, wait_on_page_bit, __wait_on_buffer or io_schedule below a read path.",
+    in_spans: "Measured: a sleep in folio_wait_bit, wait_on_page_bit, __wait_on_buffer or io_schedule below a read \
+        path.",
     in_counters: "pgpgin and pgmajfault rise during a workload that only writes; workingset_refault_file (4.20 \
         workingset_refault before) rises: what was evicted is read again.",
     against: "pgpgin does not rise.",

@@ -22,7 +22,7 @@ pub const ENTRY: CauseEntry = CauseEntry {
     against: "",
     fix: "Give flatwater more access: run as root, allow BPF (kernel.unprivileged_bpf_disabled does not matter for \
         root; lockdown does), a kernel with BTF.",
-    prove: "`flatwater check` lists each hook and why it is not exact.",
+    prove: "`flatwater check` lists each hook and why it does not measure.",
     sources: &[],
     find,
 };

@@ -24,7 +24,7 @@ pub const ENTRY: CauseEntry = CauseEntry {
     name: "zone-reclaim-thrash",
     span: None,
     headline: "zone reclaim thrashes: callers scan their own node at full speed and free next to nothing",
-    mechanism: "With vm.zone_reclaim_mode set, each allocation below the low watermark of its node runs node_reclaim \
+    mechanism: "With vm.zone_reclaim_mode set, each allocation below the node's low watermark runs node_reclaim \
         (zone_reclaim before 4.8; mm/vmscan.c) before it tries another node. It may free only unmapped, clean page \
         cache unless bits 2 and 4 are set. Where the node is full of mapped or active pages the scan finds little, \
         and every further allocation scans again, from priority 4 (a sixteenth of each list). kswapd is not woken, \

@@ -17,7 +17,7 @@ pub enum Misfit {
     Workload(#[from] ParamError),
     #[error(
         "scenario '{scenario}' uses the device '{device}' in addition to its disk, but a run on this machine has one directory; \
-         the simulator has several devices (--on sim)"
+         a model has several devices (--on sim)"
     )]
     Devices { scenario: String, device: String },
     #[error("scenario '{scenario}' does not fit: it needs {}, but only {} are free{}", amount(*.need, .what), amount(*.free, .what), scale_hint(*.scale))]

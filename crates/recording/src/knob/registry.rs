@@ -157,7 +157,7 @@ pub const KNOBS: &[Knob] = &[
         KnobPlace::Queue,
         KnobKind::Choice(&["none", "mq-deadline", "kyber", "bfq", "deadline", "cfq", "noop", "anticipatory"]),
         "",
-        "I/O scheduler of the device, if the kernel supports it (deadline, cfq, noop: before 5.0; anticipatory: before 2.6.33; all in the simulator).",
+        "I/O scheduler of the device, if the kernel supports it (deadline, cfq, noop: before 5.0; anticipatory: before 2.6.33).",
     ),
     at(
         KnobPlace::Queue,

@@ -66,5 +66,5 @@ columns! { ALL: Zones, lines of "/proc/zoneinfo";
 }
 
 columns! { OWN: Zones;
-    CPU_LIST_PAGES "cpu_list_pages" gauge   pages "2.6.0"  is "free pages on the per-CPU lists, simulator only";
+    CPU_LIST_PAGES "cpu_list_pages" gauge   pages "2.6.0"  is "free pages on the per-CPU lists, model only";
 }

@@ -109,7 +109,7 @@ table! {
         calls: Option<i64>,
         /// Time that slow calls lost to this cause and aggressor.
         stall_ns: Option<i64>,
-        /// Duration of the longest of `calls`; null if there are none.
+        /// Duration of the longest of `calls`; null without calls.
         worst_ns: Option<i64>,
         /// Calls that took at least this long were recorded one by one.
         threshold_ns: i64,

@@ -352,7 +352,7 @@ fn operations(html: &mut Html, recording: &Recording, explanation: &Explanation)
                 let name = format!("{}(){by}", operation.name);
                 percentiles(html, &name, &count(operation.count), &operation.from_start, "");
                 if let Some(from_due) = &operation.from_due {
-                    percentiles(html, "from due", "", from_due, "due");
+                    percentiles(html, "scheduled", "", from_due, "due");
                 }
             }
         });

@@ -85,7 +85,7 @@ pub fn operations(page: &mut Page, explanation: &Explanation) {
         row.extend(figures(&operation.from_start));
         rows.push(row);
         if let Some(from_due) = &operation.from_due {
-            let mut row = vec!["  from due".to_owned(), String::new()];
+            let mut row = vec!["  scheduled".to_owned(), String::new()];
             row.extend(figures(from_due));
             rows.push(row);
         }
@@ -112,7 +112,7 @@ pub fn slow(page: &mut Page, recording: &Recording, explanation: &Explanation) {
         page.line(&format!("{over}: {why}"));
         return;
     }
-    let named = slow.named_share.map(|named| format!(", {} of it named", share(named))).unwrap_or_default();
+    let named = slow.named_share.map(|named| format!(", {} named", share(named))).unwrap_or_default();
     let calls = counted(slow.calls, "call", "calls");
     let headline = format!("{over}: {calls}, {} lost{named}", time(slow.lost_ns));
     let headline = page.paint(Ink::Strong, &headline);

@@ -5,7 +5,7 @@ import { clock, count, moment, size, time } from "./format";
 import type { CallRow, PartRow, Payload } from "./payload";
 import { causeClass } from "./theme";
 
-const BASIS = ["exact", "sampled", "inferred"];
+const BASIS = ["measured", "sampled", "inferred"];
 const PARTS_AT_FIRST = 12;
 
 export function detail(payload: Payload, row: CallRow, show: (from: number, to: number) => void): HTMLElement {

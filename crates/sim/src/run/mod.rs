@@ -57,7 +57,7 @@ use flatwater_workload::{Actor, ActorStart, ParamError, Role};
 
 #[derive(Debug, thiserror::Error)]
 pub enum SimError {
-    #[error("the simulator has no model of kernel '{kernel}'; it has {known}")]
+    #[error("there is no model of kernel '{kernel}', only of {known}")]
     UnknownKernel { kernel: String, known: String },
     #[error("the machine of scenario '{scenario}' cannot be modelled: {why}")]
     Machine { scenario: String, why: Bound },
@@ -68,7 +68,7 @@ pub enum SimError {
     Missing { scenario: String, kernel: &'static str, mechanism: String },
     #[error(transparent)]
     Workload(#[from] ParamError),
-    #[error("the model lost track of a page after {at_ns} ns (seed {seed}): {what}; this is a bug of the simulator")]
+    #[error("the model lost track of a page after {at_ns} ns (seed {seed}): {what}; this is a bug of the model")]
     Conservation { at_ns: u64, seed: u64, what: Broken },
 }
 

@@ -76,7 +76,7 @@ fn chart(recording: &Recording, explanation: &Explanation, kind: OpKind, calls: 
     }
     let from_due = worst(|bucket| bucket.worst_from_due_ns);
     if !rare && from_due.iter().any(Option::is_some) {
-        lines.push(line("worst from due", dashed, from_due));
+        lines.push(line("worst scheduled latency", dashed, from_due));
     }
     lines.push(line("worst", strong, worst(|bucket| Some(bucket.worst_from_start_ns).filter(|ns| *ns > 0))));
     Chart {
