@@ -26,7 +26,7 @@ const PATH_WORDS: usize = 128;
 /// Most rings of an appender during its life.
 pub(crate) const RINGS: usize = 12;
 
-/// The part of the positions that a ring holds.
+/// A ring's capacity and its first position: the part of the file that the ring holds.
 #[derive(Debug, Default)]
 #[repr(C)]
 pub(crate) struct RingEntry {

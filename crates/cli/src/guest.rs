@@ -22,7 +22,7 @@ pub fn main() -> ! {
                 Err(error) => Line::Failed(format!("{error:#}")),
             });
         }
-        // The line to the host may not exist yet; the host shows the console.
+        // The serial port to the host may not be open yet; the host shows the guest's console.
         Err(error) => common::say(format_args!("flatwater guest: {error}")),
     }
     guest::power_off()

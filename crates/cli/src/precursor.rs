@@ -22,7 +22,7 @@ pub struct Args {
     /// The process that writes.
     #[arg(short = 'p', long, value_name = "PID", value_parser = number(1_u32, i32::MAX.cast_unsigned()), required_unless_present = "leftovers")]
     pid: Option<u32>,
-    /// The file that it writes, or a pattern with {} for an eight-digit number.
+    /// The file that the process writes, or a pattern with {} for an eight-digit number.
     #[arg(short = 'f', long, value_name = "FILE", required_unless_present = "leftovers")]
     file: Option<PathBuf>,
     /// Maximum memory to keep locked ahead of the writer.

@@ -322,7 +322,8 @@ pub fn agree_beside(reference: &Recording, again: &[Recording], other: &Recordin
     found
 }
 
-/// Takes over from a repetition of the reference how steady each metric is, and drops orders that are chance.
+/// Adds the error of a repetition of the reference to each metric's spread, and drops orderings of metrics that the
+/// repetition does not confirm.
 fn hold_beside(alignment: &mut Alignment, same: &Alignment) {
     for metric in &mut alignment.metrics {
         let twin = same.metrics.iter().find(|twin| twin.name == metric.name);

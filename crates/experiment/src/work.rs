@@ -20,8 +20,8 @@ pub(crate) fn take() -> u64 {
     VALUES.with(std::cell::Cell::take)
 }
 
-/// Calls both closures at once, the second one on its own thread, because a day's recording takes seconds of work. The
-/// values that the second thread touches count for this thread.
+/// Calls both closures at once, the second one on its own thread, because a day's recording takes seconds of work. In
+/// tests the values that the second thread touches are added to this thread's count.
 pub fn on_both<T: Send>(a: impl FnOnce() -> T + Send, b: impl FnOnce() -> T + Send) -> [T; 2] {
     std::thread::scope(|threads| {
         let other = threads.spawn(|| {

@@ -155,7 +155,7 @@ fn of_each_host(found: &BTreeMap<String, String>) -> Vec<(&String, &String)> {
 mod tests {
     use super::{LeftOut, Why};
 
-    /// Fails before the fix, which named the first three objects.
+    /// The three named objects are not simply the first ones.
     #[test]
     fn a_host_with_many_objects_does_not_hide_the_others() {
         let mut left_out = LeftOut::default();

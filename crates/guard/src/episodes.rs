@@ -19,7 +19,7 @@ struct Log {
     refusals: BTreeSet<Refusal>,
     releases: Vec<Release>,
     stood_back: Vec<StandBack>,
-    /// For each pair that was begun: whether the window with the limit came first.
+    /// Each decision, with the second in which it was made.
     decisions: Vec<String>,
 }
 

@@ -19,11 +19,11 @@ pub enum Anchor {
     Line(&'static [&'static str]),
     /// One of these texts, which prose contains as well: a long log does not keep a line because of them.
     Common(&'static [&'static str]),
-    /// As `Line`, for texts that another table contains.
+    /// As `Line`, with the texts of another table of this crate.
     LineOf(fn() -> Vec<&'static str>),
     /// One of these texts in one of the `LINES_BELOW` lines below.
     Below(&'static [&'static str]),
-    /// As `Below`, for texts that another table contains.
+    /// As `Below`, with the texts of another table of this crate.
     BelowOf(fn() -> Vec<&'static str>),
     /// One of these characters is the first that is not blank.
     Start(&'static str),

@@ -372,7 +372,7 @@ mod tests {
         path
     }
 
-    /// S3: failed on 9232d20c, where /tmp lost its mode 1777 and /etc got another group before either was refused.
+    /// S3: /tmp keeps its mode 1777, and /etc its group.
     #[test]
     fn s3_a_refused_directory_keeps_its_mode_and_group() {
         let place = tempfile::tempdir().expect("a directory");

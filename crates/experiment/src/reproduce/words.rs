@@ -45,7 +45,7 @@ impl Classes {
         sum / (self.count().max(1) as f64)
     }
 
-    /// The same counts with these values, each at most `max`.
+    /// The classes with each value replaced by `value(value)`, at most `max`; the counts stay.
     #[must_use]
     pub fn map(&self, max: u64, value: impl Fn(u64) -> u64) -> Classes {
         let mut made = Classes::default();

@@ -325,7 +325,7 @@ mod tests {
         assert_eq!(csv, "host,n\n'=cmd|' /C calc'!A0,-7\n\"a,\"\"b\"\"\u{fffd}\",\n,0\n");
     }
 
-    /// Fails before the fix, where JSON left DEL, C1 and characters of direction.
+    /// DEL, C1 and characters of direction are escaped too.
     #[test]
     fn json_does_not_control_the_terminal() {
         let name = "a\u{7f}\u{9b}2J\u{202e}\u{2028}\u{feff}\"\\\n\u{e9}";

@@ -112,7 +112,7 @@ fn is_named(done: &Done, why: Why, text: &str) -> bool {
     done.left_out.named(why).any(|(what, exactly)| format!("{what} {exactly}").contains(text))
 }
 
-/// 1: fails before the fix, because a host that claims more observed time than an hour has made all others too short.
+/// Otherwise a host that claims more observed time than an hour would make all others too short.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_host_cannot_have_observed_more_than_an_hour_in_an_hour() {
     let folder = tempfile::tempdir().expect("a folder");
@@ -133,7 +133,7 @@ async fn a_host_cannot_have_observed_more_than_an_hour_in_an_hour() {
     assert_eq!(found.hosts, HONEST as usize, "{found}");
 }
 
-/// 1: one host that was observed longest does not decide how long is long enough.
+/// The longest observation of one host does not set the minimum for all hosts.
 #[tokio::test(flavor = "multi_thread")]
 async fn one_host_with_the_longest_observation_drops_no_other() {
     let folder = tempfile::tempdir().expect("a folder");
@@ -159,7 +159,7 @@ fn jobs(found: &flatwater_fleet::judge::Findings) -> Vec<String> {
     found.found.iter().filter_map(job).collect()
 }
 
-/// 2: fails before the fix, because the share of a program counted every nanosecond that one host claimed.
+/// A program's share does not count every nanosecond that one host claims.
 #[tokio::test(flavor = "multi_thread")]
 async fn one_host_does_not_hide_the_aggressors_of_others() {
     let folder = tempfile::tempdir().expect("a folder");
@@ -176,7 +176,7 @@ async fn one_host_does_not_hide_the_aggressors_of_others() {
     assert_eq!(jobs(&found), ["restic at 2"], "{found}");
 }
 
-/// 3: fails before the fix, because each invented cause was compared, and widened all intervals.
+/// Each compared cause widens all intervals, so invented causes count as one.
 #[tokio::test(flavor = "multi_thread")]
 async fn invented_causes_are_counted_together_and_widen_nothing() {
     let folder = tempfile::tempdir().expect("a folder");
@@ -206,7 +206,7 @@ async fn invented_causes_are_counted_together_and_widen_nothing() {
     assert_eq!(causes(&judged), causes(&clean), "{judged}");
 }
 
-/// 4: fails before the fix, because a host could fill the memory of the compactor and of the answers.
+/// Otherwise a host could fill the memory of the compactor and of the answers.
 #[tokio::test(flavor = "multi_thread")]
 async fn what_a_host_pushes_in_an_hour_is_limited() {
     let folder = tempfile::tempdir().expect("a folder");
@@ -264,7 +264,7 @@ fn swelling(of_hour: &SummaryRow) -> Vec<u8> {
     writer.into_inner().expect("closed")
 }
 
-/// 4: fails before the fix, because each file alone was limited, to 256 MiB, and 128 of them were in memory together.
+/// A limit of 256 MiB for each file is not enough: 128 files are in memory at once.
 #[tokio::test(flavor = "multi_thread")]
 async fn the_memory_for_the_files_of_a_host_is_limited() {
     let folder = tempfile::tempdir().expect("a folder");
@@ -286,7 +286,7 @@ async fn the_memory_for_the_files_of_a_host_is_limited() {
     assert!(facts(&fleet, day(0, 24)).await.hosts.contains_key("good"));
 }
 
-/// Fails before the fix, because the smallest number has no absolute value: the compactor ended.
+/// The smallest number has no absolute value.
 #[tokio::test(flavor = "multi_thread")]
 async fn extreme_numbers_do_not_end_the_compactor() {
     let folder = tempfile::tempdir().expect("a folder");
@@ -306,7 +306,7 @@ async fn extreme_numbers_do_not_end_the_compactor() {
     assert_eq!((done.summaries, done.left_out.count(Why::Clock)), (1, 4), "{:?}", done.left_out);
 }
 
-/// 5: fails before the fix, because the last host that named a recording's place got it.
+/// The last host that names a recording's place does not get it.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_recording_belongs_to_its_host_and_fakes_hide_none() {
     let folder = tempfile::tempdir().expect("a folder");
@@ -339,7 +339,7 @@ async fn a_recording_belongs_to_its_host_and_fakes_hide_none() {
     assert!(page.contains("more recordings are not listed"), "a limit that is reached is named");
 }
 
-/// 5: fails before the fix, because the second summary was taken for the first one pushed twice.
+/// Two summaries of one name with different rows are not one summary pushed twice.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_summary_that_contradicts_one_of_the_same_name_is_named_and_stays() {
     let folder = tempfile::tempdir().expect("a folder");
@@ -363,7 +363,7 @@ async fn a_summary_that_contradicts_one_of_the_same_name_is_named_and_stays() {
     assert_eq!((done.known, done.left_out.count(Why::Contradicts)), (1, 0), "{}", done.left_out);
 }
 
-/// 6: fails before the fix, because only the file's name was compared with the rows.
+/// The rows are compared with the whole key, not only with the file's name.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_summary_under_another_hour_or_shard_is_refused() {
     let folder = tempfile::tempdir().expect("a folder");
@@ -383,7 +383,7 @@ async fn a_summary_under_another_hour_or_shard_is_refused() {
     assert_eq!((done.summaries, done.left_out.count(Why::Damaged)), (1, 4), "{:?}", done.left_out);
 }
 
-/// 7: fails before the fix, because a day's sum stopped at the largest number.
+/// A sum that stopped at the largest number would be wrong without a sign.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_days_sum_beyond_64_bits_is_not_written() {
     let folder = tempfile::tempdir().expect("a folder");
@@ -408,7 +408,7 @@ async fn a_days_sum_beyond_64_bits_is_not_written() {
     assert_eq!(facts(&fleet, day(0, 24)).await.hosts.len(), 2);
 }
 
-/// 8: fails before the fix, because names of hosts, kernels, causes and programs reached the terminal unchanged.
+/// Names of hosts, kernels, causes and programs come from the hosts.
 #[tokio::test(flavor = "multi_thread")]
 async fn names_do_not_control_the_terminal() {
     let folder = tempfile::tempdir().expect("a folder");

@@ -16,7 +16,7 @@ async fn the_page_shows_every_host_and_hours_without_observation() {
     assert!(page.contains("<polygon") && page.contains("page-writeback"));
 }
 
-/// Fails before the fix, where the page linked to HTML that a host had pushed.
+/// HTML that a host pushed could run script in the reader's browser.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_recording_is_named_and_its_html_is_not_linked() {
     let (folder, host) = (tempfile::tempdir().expect("a folder"), tempfile::tempdir().expect("a folder"));

@@ -82,7 +82,7 @@ columns! { ALL: Vmstat, lines of "/proc/vmstat";
     PGPROMOTE_CANDIDATE_NRL        "pgpromote_candidate_nrl"        counter pages "6.18";
     PGDEMOTE_KSWAPD                "pgdemote_kswapd"                counter pages "5.15";
     PGDEMOTE_DIRECT                "pgdemote_direct"                counter pages "5.15";
-    // 57e9cc50f4dd. mm/vmscan.c: reclaimer_offset(). 6.1 counts these pages as direct.
+    // Commit 57e9cc50f4dd (mm/vmscan.c: reclaimer_offset()). 6.1 counts these pages as `pgdemote_direct`.
     PGDEMOTE_KHUGEPAGED            "pgdemote_khugepaged"            counter pages "6.2";
     PGDEMOTE_PROACTIVE             "pgdemote_proactive"             counter pages "6.15";
     NR_HUGETLB                     "nr_hugetlb"                     gauge   pages "6.13";
