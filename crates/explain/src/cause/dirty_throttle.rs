@@ -30,7 +30,7 @@ pub const ENTRY: CauseEntry = CauseEntry {
         one to two seconds of the device's speed give many short pauses instead of few long ones. A ring (`--set \
         precursor=ring`) keeps the pause away from the writer while it has room.",
     prove: "`flatwater verify bulk --set vm.dirty_bytes=...`; or watch writeback:balance_dirty_pages: its pause \
-        field sums to the lost time.",
+        field sums to the stall time.",
     sources: &[
         "mm/page-writeback.c: balance_dirty_pages, wb_position_ratio",
         "include/trace/events/writeback.h: balance_dirty_pages",
