@@ -205,7 +205,7 @@ pub fn own_cost(explanation: &Explanation) -> String {
         parts.push(format!("{} of a core, {}", share(cost.cpu_share), size(cost.rss_bytes)));
     }
     if let Some(ns) = cost.syscall_ns {
-        parts.push(format!("{} added to every syscall of the machine while it was traced", time(ns)));
+        parts.push(format!("{} added to every system call of the machine while it was traced", time(ns)));
     }
     parts.join("; ")
 }

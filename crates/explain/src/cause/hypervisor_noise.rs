@@ -85,7 +85,7 @@ fn find(facts: &Facts<'_>) -> Option<Finding> {
     let mut finding = Finding::inferred(CauseId::HypervisorNoise, if printed { 0.9 } else { 0.5 }, headline)
         .with([Evidence::new(text, mean * 100.0, "%").at(peak.at_ns)]);
     if facts.noise_ns > 0 {
-        let text = format!("a thread that makes no syscalls was away for up to {}", Nanos(facts.noise_ns));
+        let text = format!("a thread without system calls was away for up to {}", Nanos(facts.noise_ns));
         finding.evidence.push(Evidence::new(text, facts.noise_ns as f64, "ns"));
     }
     let fix = Fix::advice(
@@ -94,7 +94,7 @@ fn find(facts: &Facts<'_>) -> Option<Finding> {
     Some(
         finding
             .fix(fix)
-            .settle("run `flatwater run` here: its noise probe shows how long a thread without syscalls is away"),
+            .settle("run `flatwater run` here: its noise probe shows how long a thread without system calls is away"),
     )
 }
 

@@ -17,7 +17,7 @@ pub const ENTRY: CauseEntry = CauseEntry {
     in_counters: "steal in /proc/stat (st in vmstat, %steal in sar).",
     against: "The noise probe shows no gap of this length and steal does not rise.",
     fix: "Nothing inside the guest fixes it: pinned or dedicated CPUs on the host, a larger instance, another host.",
-    prove: "flatwater's noise probe (a spin without syscalls) shows the same gaps.",
+    prove: "flatwater's noise probe (a spin without system calls) shows the same gaps.",
     sources: &["kernel/sched/cputime.c: account_steal_time", "Documentation/virt/kvm: steal time MSR"],
     find,
 };
