@@ -4,7 +4,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 /// How many there are. Lower it with each change that removes some; the goal is 0.
-const FOUND_MAX: usize = 283;
+const FOUND_MAX: usize = 243;
 
 fn root() -> &'static Path {
     Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../.."))

@@ -36,7 +36,7 @@ fn text_of_victims_and_aggressors() {
         "redis-server: 12 write() calls, up to 95 ms, waited for i_rwsem of the file that its own thread bio_aof held in \
          fdatasync",
         "queued behind 34 MiB of dd (pid 812, cgroup /jobs/backup)",
-        "made by dd (pid 812, cgroup /jobs/backup), 93.2 % of it",
+        "made by dd (pid 812, cgroup /jobs/backup), 93.2 %: for 755 ms",
         "12 slow calls of others (1.05 s)",
     ] {
         assert!(flowing.contains(part), "'{part}' is not in: {text}");
