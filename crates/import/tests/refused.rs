@@ -32,7 +32,7 @@ fn a_table_without_readable_rows_is_refused() {
     assert!(import_texts(&[("paste".to_owned(), row.into_bytes())]).is_ok());
 }
 
-/// Regression test (S17): 3c238a6 clamped these values and explained "8589934592 GiB dirty".
+/// S17: a clamped value would be explained as "8589934592 GiB dirty".
 #[test]
 fn values_near_2_to_the_64_are_reported_as_gaps() {
     let text = "MemTotal: 16384000 kB\nMemFree: 1000000 kB\nMemAvailable: 1200000 kB\nBuffers: 20000 kB\nCached: 500000 kB\n\

@@ -175,7 +175,7 @@ mod tests {
     use crate::http::{Asked, Form};
     use crate::metrics::Metrics;
 
-    /// S1: fails on 9232d20c, which encoded the metrics for each request.
+    /// S1: the answers of one second are one encoding of the metrics.
     #[test]
     fn s1_metrics_are_encoded_at_most_once_a_second() {
         let shared = Arc::new(Mutex::new(Shared::new(Metrics::new(10))));
@@ -190,7 +190,7 @@ mod tests {
         }
     }
 
-    /// S11: fails on 9232d20c, where the second request was refused and the first got no answer.
+    /// S11: the second request is refused, and the first gets its answer.
     #[test]
     fn s11_a_second_dump_does_not_replace_the_first() {
         let shared = Arc::new(Mutex::new(Shared::new(Metrics::new(10))));

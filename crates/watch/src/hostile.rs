@@ -78,8 +78,7 @@ fn ten_thousand_connections_of_one_user_leave_eight_threads_and_an_answer_for_ot
     until_served(&server);
 }
 
-/// S4: fails on 9232d20c, where eight silent connections kept every scraper out for five seconds, and the next eight
-/// for five more.
+/// S4: a newcomer replaces a silent connection, although each of them has five seconds.
 #[test]
 fn s4_silent_connections_keep_no_one_out() {
     let server = server(None);
@@ -97,7 +96,6 @@ fn s4_silent_connections_keep_no_one_out() {
     drop((silent, half));
 }
 
-/// S1: fails on 9232d20c, which answered each of these requests.
 #[test]
 fn s1_a_loop_of_requests_is_limited_and_others_are_always_answered() {
     let server = server(None);

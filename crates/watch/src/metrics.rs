@@ -405,7 +405,6 @@ mod tests {
         assert!(text.len() < 64 << 10, "{}", text.len());
     }
 
-    /// S9: fails on 9232d20c, where one user could make enough groups to leave no label values for others.
     #[test]
     fn s9_one_users_groups_leave_label_values_for_others() {
         let mut metrics = Metrics::new(8);

@@ -155,7 +155,7 @@ mod tests {
         assert_eq!((form("*/*"), form("")), (Form::Plain, Form::Plain));
     }
 
-    /// S11: fails on 9232d20c, which ignores the header.
+    /// S11: the Host header names the site whose page sent the request.
     #[test]
     fn s11_the_name_of_another_site_is_refused() {
         let own = rustix::system::uname();

@@ -325,7 +325,6 @@ pub(crate) mod tests {
         assert_eq!(store.recordings().expect("listed").len(), 3);
     }
 
-    /// S9: fails on 9232d20c, where the recordings of one user's stalls pushed out older recordings of all others.
     #[test]
     fn s9_a_users_recordings_replace_the_same_users_recordings() {
         let (_place, store) = store(|limits| limits.bytes_max = 8 << 20);

@@ -410,8 +410,7 @@ mod tests {
         assert!(matches("/kubepods*/pod?-*", "/kubepods.slice/x/pod7-a") && !matches("a?", "a"));
     }
 
-    /// S9: fails on 9232d20c, where the stalls of one user silenced the trigger for all and used up the recordings of
-    /// the hour.
+    /// S9: the cooldown and the recordings of the hour count per account.
     #[test]
     fn s9_one_users_stalls_do_not_use_up_recordings_of_others() {
         let text = "[[trigger]]\nstall = \"100ms\"\n";
