@@ -23,7 +23,7 @@ pub const ENTRY: CauseEntry = CauseEntry {
     kernels: "All guests; steal needs a paravirtual clock.",
     in_spans: "steal; run-queue and lock beside it.",
     in_counters: "steal in /proc/stat (st in vmstat, %steal in sar) of several percent; gaps in a spin without \
-        syscalls.",
+        system calls.",
     against: "Steal of a percent or less, and a spin without gaps.",
     fix: "Nothing inside the guest: dedicated or pinned CPUs, another size or host; for burstable instances, check \
         the CPU credits.",
