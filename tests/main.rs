@@ -1,5 +1,5 @@
 //! Tests of the command and of several crates together, in one executable. Each file is a module.
-//! docs/development.md lists the modules that need the machine to themselves.
+//! .config/nextest.toml lists the modules that need the machine to themselves.
 
 mod adding;
 mod cli;

@@ -1,7 +1,7 @@
 //! How often the interval contains the true mean, and how wide it is, for autoregressive series of known mean 0.
 //! Memory, the correlation of neighbouring windows, is 0 to 0.95. The promise is 95 %.
 //!
-//! `cargo test -p flatwater-experiment coverage:: -- --nocapture` prints the table of docs/report.md.
+//! `cargo test -p flatwater-experiment coverage:: -- --nocapture` prints the table.
 
 use flatwater_experiment::bootstrap::{estimate, quantile_t};
 use flatwater_experiment::windowed::Mean;

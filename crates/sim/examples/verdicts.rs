@@ -7,7 +7,7 @@
 //!
 //! Remove a mechanism, run it again, and compare: a row changes its verdict if a published figure falls in or out of
 //! its tolerance, another cause is first, the direction of a fix turns, or a figure of a modern kernel moves by more
-//! than 15 %, the bound of the example `agree`. docs/simulator.md lists the mechanisms that went this way.
+//! than 15 %, the bound of the example `agree`.
 
 use std::collections::BTreeMap;
 use std::path::Path;

@@ -1,4 +1,4 @@
-//! The list of all constants that a run uses, as text and as the table of docs/simulator.md.
+//! The list of all constants that a run uses, as text.
 
 use std::fmt::Write;
 
