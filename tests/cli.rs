@@ -117,11 +117,11 @@ fn a_kernel_without_a_model_is_refused_by_name() {
 }
 
 /// Runs the command as uid 65534, which may not attach hooks. `None` without root or setpriv(1).
-fn as_nobody(arguments: &[&str], directory: &Path) -> Option<Output> {
+fn as_unprivileged(arguments: &[&str], directory: &Path) -> Option<Output> {
     let root = rustix::process::geteuid().is_root();
     let able = Command::new("setpriv").arg("--version").output().is_ok();
     if !(root && able) {
-        skip(Need::Root, "as nobody", "needs root and setpriv(1) to become another user");
+        skip(Need::Root, "as an unprivileged user", "needs root and setpriv(1) to become another user");
         return None;
     }
     let mut command = Command::new("setpriv");
@@ -131,7 +131,7 @@ fn as_nobody(arguments: &[&str], directory: &Path) -> Option<Output> {
 
 /// A directory writable by all users with a copy of the command: uid 65534 may not be able to read the build's
 /// directory.
-fn nobodys() -> tempfile::TempDir {
+fn unprivileged_directory() -> tempfile::TempDir {
     let directory = empty();
     std::fs::copy(env!("CARGO_BIN_EXE_flatwater"), directory.path().join("flatwater")).expect("copy");
     for path in [directory.path().to_owned(), directory.path().join("flatwater")] {
@@ -143,8 +143,8 @@ fn nobodys() -> tempfile::TempDir {
 
 #[test]
 fn without_root_a_run_measures_and_reports_what_is_missing() {
-    let directory = nobodys();
-    let Some(output) = as_nobody(&["run", "-t", "2s", "-o", "rec"], directory.path()) else { return };
+    let directory = unprivileged_directory();
+    let Some(output) = as_unprivileged(&["run", "-t", "2s", "-o", "rec"], directory.path()) else { return };
     assert!(output.status.success(), "{}", output_text(&output));
     let text = output_text(&output);
     let top = text.split("write()").next().unwrap_or_default();
@@ -156,9 +156,9 @@ fn without_root_a_run_measures_and_reports_what_is_missing() {
 
 #[test]
 fn without_root_a_command_is_recorded_from_counters() {
-    let directory = nobodys();
+    let directory = unprivileged_directory();
     let arguments = ["record", "-o", "rec", "--", "sh", "-c", "for i in 1 2 3 4; do echo $i > x; sleep 0.5; done"];
-    let Some(output) = as_nobody(&arguments, directory.path()) else { return };
+    let Some(output) = as_unprivileged(&arguments, directory.path()) else { return };
     // Without observed calls the status is 4, not 0, which scripts take for quiet.
     assert_eq!(output.status.code(), Some(4), "{}", output_text(&output));
     assert!(output_text(&output).contains("not-observed"), "{}", output_text(&output));
@@ -171,8 +171,8 @@ fn without_root_a_command_is_recorded_from_counters() {
 
 #[test]
 fn without_root_check_names_the_remedy() {
-    let directory = nobodys();
-    let Some(output) = as_nobody(&["check"], directory.path()) else { return };
+    let directory = unprivileged_directory();
+    let Some(output) = as_unprivileged(&["check"], directory.path()) else { return };
     assert!(output.status.success(), "{}", output_text(&output));
     let printed = output_text(&output);
     assert!(printed.lines().all(|line| line.chars().count() <= 80), "{printed}");

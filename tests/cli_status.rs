@@ -77,7 +77,7 @@ fn each_verb_ends_with_its_documented_status() {
 
 /// The status of the command was printed and dropped.
 #[test]
-fn record_passes_the_status_of_its_command_on() {
+fn record_passes_the_commands_status_on() {
     let directory = tempfile::tempdir().expect("a directory");
     for (script, status) in [("exit 7", 7), ("kill -TERM $$", 143)] {
         let output = flatwater(&["record", "--", "sh", "-c", script], directory.path());

@@ -70,7 +70,8 @@ fn commands(program: &str) -> Vec<Line> {
             }
             let command = line.trim_start_matches(['$', '#', ' ']);
             let command = command.strip_prefix("sudo ").unwrap_or(command);
-            // A sentence that begins with the name is no command: commands have no upper-case letter or full stop behind it.
+            // A sentence that begins with the name is not a command: commands have no upper-case letter or full stop
+            // behind it.
             let Some(rest) = command.strip_prefix(program).and_then(|rest| rest.strip_prefix(' ')) else { continue };
             if fenced {
                 let place = format!("{}:{}", page.strip_prefix(root()).unwrap_or(&page).display(), number + 1);

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use crate::common::exploit::{Yard, flatwater, text};
-use needs::as_nobody;
+use needs::as_unprivileged;
 
 /// The daemon checks its cost every 10 s and sheds after three checks; this is a little longer.
 const ATTACK: Duration = Duration::from_secs(33);
@@ -82,7 +82,7 @@ fn s1_a_loop_over_the_metrics_sheds_no_hook() {
     std::thread::scope(|threads| {
         for _ in 0..2 {
             threads.spawn(|| {
-                as_nobody(|| {
+                as_unprivileged(|| {
                     while !over.load(Ordering::Relaxed) {
                         answered.fetch_add(u64::from(is_served(daemon.address)), Ordering::Relaxed);
                     }
@@ -110,7 +110,7 @@ fn s1_a_loop_over_the_metrics_sheds_no_hook() {
 fn s4_silent_connections_block_no_scraper() {
     let daemon = Daemon::start();
     let silent: Vec<TcpStream> =
-        as_nobody(|| (0..24).map(|_| TcpStream::connect(daemon.address).expect("connects")).collect());
+        as_unprivileged(|| (0..24).map(|_| TcpStream::connect(daemon.address).expect("connects")).collect());
     for _ in 0..10 {
         assert!(is_served(daemon.address));
     }

@@ -201,7 +201,7 @@ fn starts(root: &Root) {
 #[test]
 #[ignore = "downloads a Debian: make test-long"]
 fn a_deb_is_installed_started_upgraded_removed_and_purged() {
-    if !can_make_roots("a deb in a root of its own", &["mmdebstrap", "dpkg-deb", "chroot"]) {
+    if !can_make_roots("a deb in its own root", &["mmdebstrap", "dpkg-deb", "chroot"]) {
         return;
     }
     let out = tempfile::tempdir().expect("a directory");
@@ -250,7 +250,7 @@ fn a_deb_is_installed_started_upgraded_removed_and_purged() {
 #[test]
 #[ignore = "makes packages: make test-long"]
 fn an_rpm_is_installed_upgraded_and_erased() {
-    if !can_make_roots("an rpm in a root of its own", &["rpm", "rpmbuild"]) {
+    if !can_make_roots("an rpm in its own root", &["rpm", "rpmbuild"]) {
         return;
     }
     let out = tempfile::tempdir().expect("a directory");

@@ -127,7 +127,7 @@ fn unusable_directories_are_refused_with_a_reason() {
     drop(create(&taken));
     assert!(refusal(&taken).contains("already holds a recording"));
     let nothing = read(&place.path().join("absent")).expect_err("nothing there").to_string();
-    assert!(nothing.contains("there is no recording at"), "{nothing}");
+    assert!(nothing.contains("no recording at"), "{nothing}");
     let empty = read(place.path()).expect_err("no recording").to_string();
     assert!(empty.contains("is not a recording"), "{empty}");
 }

@@ -7,8 +7,8 @@ use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::Duration;
 
-use crate::common::exploit::{NOBODY, Yard, flatwater, log_file, text, within};
-use needs::as_nobody;
+use crate::common::exploit::{UNPRIVILEGED_ID, Yard, flatwater, log_file, text, within};
+use needs::as_unprivileged;
 use rustix::fs::{CWD, RenameFlags, renameat_with};
 
 const LONG: Duration = Duration::from_secs(60);
@@ -29,19 +29,19 @@ fn evil_journal(dir: &Path, victim: &Path) {
 fn s3_a_journal_of_another_user_is_not_undone() {
     let yard = Yard::new();
     let state = yard.theirs().join("state");
-    as_nobody(|| create_dir(&state).expect("create"));
+    as_unprivileged(|| create_dir(&state).expect("create"));
     // An earlier `sudo -E` leaves a directory of root in the user's home.
     let (good, evil) = (state.join("flatwater"), state.join("evil"));
     create_dir(&good).expect("create");
     set_permissions(&good, Permissions::from_mode(0o700)).expect("chmod");
-    as_nobody(|| {
+    as_unprivileged(|| {
         create_dir(&evil).expect("create");
         evil_journal(&evil, &yard.victim());
     });
     let (done, exchanged) = (AtomicBool::new(false), AtomicU32::new(0));
     std::thread::scope(|threads| {
         threads.spawn(|| {
-            as_nobody(|| {
+            as_unprivileged(|| {
                 while !done.load(Ordering::Relaxed) {
                     renameat_with(CWD, &good, CWD, &evil, RenameFlags::EXCHANGE).expect("rename");
                     exchanged.fetch_add(1, Ordering::Relaxed);
@@ -74,7 +74,7 @@ fn s3_a_state_directory_that_others_can_influence_is_not_used() {
     yard.assert_victim_unharmed("a journal below another user's directory was undone");
     let message = text(&out.stderr);
     assert!(
-        message.contains("not searched for undo journals") && message.contains(&format!("uid {NOBODY}")),
+        message.contains("not searched for undo journals") && message.contains(&format!("uid {UNPRIVILEGED_ID}")),
         "{message}"
     );
 }
@@ -87,14 +87,14 @@ fn s4_output_never_goes_into_another_users_directory() {
     log_file(&log);
     let victim = yard.victim();
     for _ in 0..20 {
-        as_nobody(|| {
+        as_unprivileged(|| {
             let _ = std::fs::remove_dir_all(&out);
             create_dir(&out).expect("create");
         });
         let done = AtomicBool::new(false);
         std::thread::scope(|threads| {
             threads.spawn(|| {
-                as_nobody(|| {
+                as_unprivileged(|| {
                     // Wait until the command has found the directory empty.
                     while !done.load(Ordering::Relaxed) && !out.join("header.json").exists() {
                         std::hint::spin_loop();
@@ -122,7 +122,7 @@ fn s4_output_stays_in_the_opened_directory_after_a_swap() {
         let done = AtomicBool::new(false);
         std::thread::scope(|threads| {
             threads.spawn(|| {
-                as_nobody(|| {
+                as_unprivileged(|| {
                     while !out.exists() {
                         if done.load(Ordering::Relaxed) {
                             return;
@@ -168,7 +168,7 @@ fn s4_a_link_is_not_an_output_directory() {
     let (log, mine, out) = (yard.path().join("vmstat.log"), yard.path().join("mine"), yard.theirs().join("out"));
     log_file(&log);
     create_dir(&mine).expect("create");
-    as_nobody(|| symlink(&mine, &out).expect("symlink"));
+    as_unprivileged(|| symlink(&mine, &out).expect("symlink"));
     let done = within(LONG, flatwater().arg("import").arg(&log).arg("-o").arg(&out)).expect("import ends");
     assert!(!done.status.success(), "root filled a directory that another user chose");
     assert_eq!(read_dir(&mine).expect("readable").count(), 0);
@@ -194,14 +194,15 @@ fn s5_a_recording_is_private_unless_shared() {
     assert!(files >= 3, "{files} files");
     let shared = yard.path().join("shared");
     let mut run = flatwater();
-    run.args(["run", "journal-2.6.32", "--on", "sim", "-t", "1s", "--group", &NOBODY.to_string(), "-o"]).arg(&shared);
+    run.args(["run", "journal-2.6.32", "--on", "sim", "-t", "1s", "--group", &UNPRIVILEGED_ID.to_string(), "-o"])
+        .arg(&shared);
     let ran = within(LONG, &mut run).expect("run ends");
     assert!(ran.status.success(), "{}", text(&ran.stderr));
-    assert_eq!((mode(&shared), metadata(&shared).expect("readable").gid()), (0o2750, NOBODY));
+    assert_eq!((mode(&shared), metadata(&shared).expect("readable").gid()), (0o2750, UNPRIVILEGED_ID));
     for entry in read_dir(&shared).expect("readable").flatten() {
         assert_eq!(mode(&entry.path()), 0o640, "{}", entry.path().display());
     }
-    as_nobody(|| flatwater_recording::read(&shared).expect("the group can read it"));
+    as_unprivileged(|| flatwater_recording::read(&shared).expect("the group can read it"));
 }
 
 /// S4: the directory of a run's own files is moved away and replaced by one of another user that contains links.
@@ -213,7 +214,7 @@ fn s4_workload_files_are_opened_below_the_directory_that_the_run_made() {
     let swapped = AtomicBool::new(false);
     std::thread::scope(|threads| {
         threads.spawn(|| {
-            as_nobody(|| {
+            as_unprivileged(|| {
                 while !done.load(Ordering::Relaxed) {
                     let entries = read_dir(&theirs).expect("the user's directory").flatten();
                     let made = entries.map(|entry| entry.path()).find(|path| {
@@ -245,6 +246,6 @@ fn s4_workload_files_are_opened_below_the_directory_that_the_run_made() {
         .flatten()
         .filter(|entry| entry.file_name().to_string_lossy().starts_with("flatwater-"));
     for entry in left {
-        assert_eq!(entry.metadata().expect("readable").uid(), NOBODY);
+        assert_eq!(entry.metadata().expect("readable").uid(), UNPRIVILEGED_ID);
     }
 }

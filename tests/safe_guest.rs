@@ -7,8 +7,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use crate::common::exploit::{NOBODY, Yard, flatwater, text, within};
-use needs::as_nobody;
+use crate::common::exploit::{UNPRIVILEGED_ID, Yard, flatwater, text, within};
+use needs::as_unprivileged;
 
 const LONG: Duration = Duration::from_secs(120);
 
@@ -107,14 +107,14 @@ fn s12_only_regular_files_are_given_to_a_guest() {
 
 /// S6: QEMU ran as root, without a sandbox, and inherited open descriptors.
 #[test]
-fn s6_qemu_runs_as_nobody_in_its_sandbox() {
+fn s6_qemu_runs_unprivileged_in_its_sandbox() {
     let stage = Stage::new(
         "here=$(dirname \"$0\")/../theirs; id -u > $here/uid; id -G > $here/groups; echo \"$@\" > $here/arguments\n\
          grep -E 'NoNewPrivs|CapEff|CapPrm' /proc/self/status > $here/status; exit 1",
     );
     within(LONG, &mut stage.run()).expect("the run ends");
     let reported = |name: &str| read_to_string(stage.0.theirs().join(name)).unwrap_or_default();
-    assert_eq!(reported("uid").trim(), NOBODY.to_string(), "the uid of QEMU");
+    assert_eq!(reported("uid").trim(), UNPRIVILEGED_ID.to_string(), "the uid of QEMU");
     assert!(reported("groups").split_whitespace().all(|group| group != "0"), "{}", reported("groups"));
     assert!(reported("arguments").contains("-sandbox on"), "{}", reported("arguments"));
     let status = reported("status");
@@ -127,7 +127,7 @@ fn s11_root_boots_no_kernel_that_another_user_planted() {
     let planted = Path::new("/var/tmp/flatwater/kernels/linux-image-9.9/boot");
     assert!(!Path::new("/var/tmp/flatwater").exists(), "/var/tmp/flatwater already exists");
     let _yard = Yard::new();
-    as_nobody(|| {
+    as_unprivileged(|| {
         create_dir_all(planted).expect("create");
         write(planted.join("vmlinuz-9.9-cloud"), "evil").expect("write");
     });
@@ -149,13 +149,13 @@ fn s15_a_kernel_is_fetched_only_on_request() {
         set_permissions(bin.join(program), Permissions::from_mode(0o755)).expect("chmod");
     }
     let home = theirs.join("home");
-    as_nobody(|| create_dir_all(&home).expect("create"));
+    as_unprivileged(|| create_dir_all(&home).expect("create"));
     // Run as uid 65534, whose cache is empty, from a directory that this user can reach.
     let copy = bin.join("flatwater");
     std::fs::copy(flatwater().get_program(), &copy).expect("copy");
     let mut command = Command::new(&copy);
-    std::os::unix::process::CommandExt::uid(&mut command, NOBODY);
-    std::os::unix::process::CommandExt::gid(&mut command, NOBODY);
+    std::os::unix::process::CommandExt::uid(&mut command, UNPRIVILEGED_ID);
+    std::os::unix::process::CommandExt::gid(&mut command, UNPRIVILEGED_ID);
     let path = format!("{}:{}", bin.display(), std::env::var("PATH").unwrap_or_default());
     command.args(["run", "journal", "--on", "vm", "-t", "1s", "-o"]).arg(home.join("out")).current_dir(&home);
     command.env("HOME", &home).env_remove("XDG_CACHE_HOME").env("PATH", path).stdin(Stdio::null());

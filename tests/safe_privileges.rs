@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use crate::common::exploit::{NOBODY, Yard, flatwater, text, within};
+use crate::common::exploit::{UNPRIVILEGED_ID, Yard, flatwater, text, within};
 use flatwater_recording::{Recording, read};
 use needs::{Need, skip};
 
@@ -59,7 +59,7 @@ fn s13_every_thread_keeps_only_the_capabilities_for_watching() {
     let yard = Yard::new();
     let out = yard.path().join("out");
     let mut command = flatwater();
-    command.args(["record", "--group", &NOBODY.to_string(), "-o"]).arg(&out).args(["--format", "json", "--"]);
+    command.args(["record", "--group", &UNPRIVILEGED_ID.to_string(), "-o"]).arg(&out).args(["--format", "json", "--"]);
     // The command itself runs with all capabilities of root.
     command.args(["sh", "-c", "sleep 2; grep CapEff /proc/self/status"]);
     let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("it starts");
@@ -89,7 +89,7 @@ fn s13_every_thread_keeps_only_the_capabilities_for_watching() {
     // The capabilities suffice to share the recording with the group and to write the report at the end.
     for name in ["header.json", "report.html"] {
         let file = metadata(out.join(name)).expect(name);
-        assert_eq!((file.gid(), file.permissions().mode() & 0o7777), (NOBODY, 0o640), "{name}");
+        assert_eq!((file.gid(), file.permissions().mode() & 0o7777), (UNPRIVILEGED_ID, 0o640), "{name}");
     }
     // Hooks are loaded with all capabilities; refusals at that time have other reasons.
     let later = recording.gaps.iter().filter(|gap| !gap.why.contains("BPF_PROG_LOAD"));
@@ -195,29 +195,36 @@ fn s13_the_daemon_keeps_the_capabilities_for_attaching() {
 #[test]
 fn s13_a_command_runs_as_the_user_and_inherits_nothing() {
     let yard = Yard::new();
-    let message = yard.theirs().join("said");
+    let message = yard.theirs().join("output");
     let script = format!(
         "(id -u; id -g; id -G; cat /proc/self/status; ls -l /proc/self/fd; env; cat {}) >{} 2>&1",
         yard.victim().display(),
         message.display()
     );
+    let id = |arguments: &[&str]| {
+        let output = Command::new("id").args(arguments).output().expect("id");
+        text(&output.stdout).trim().to_owned()
+    };
+    let user = id(&["-nu", &UNPRIVILEGED_ID.to_string()]);
     // An inherited open descriptor, and a secret in root's environment.
     let mut command = Command::new("sh");
     let inner = flatwater();
     command.args(["-c", "exec 9<\"$1\"; shift; exec \"$@\"", "sh"]).arg(yard.victim()).arg(inner.get_program());
-    command.args(["record", "--user", "nobody", "-o"]).arg(yard.path().join("out")).args(["--", "sh", "-c", &script]);
+    command.args(["record", "--user", &user, "-o"]).arg(yard.path().join("out")).args(["--", "sh", "-c", &script]);
     command.env("SECRET_OF_ROOT", "s3cret").env("XDG_RUNTIME_DIR", "/run/user/0").stdin(Stdio::null());
     let output = within(LONG, &mut command).expect("it ends");
     let message = read_to_string(&message).unwrap_or_else(|error| panic!("{error}: {}", text(&output.stderr)));
-    let ids = Command::new("id").args(["-G", "nobody"]).output().expect("id");
+    let ids = id(&["-G", &user]);
     let mut lines = message.lines();
     let mut next = || lines.next().unwrap_or_default().to_owned();
-    assert_eq!((next(), next(), next()), (NOBODY.to_string(), NOBODY.to_string(), text(&ids.stdout).trim().to_owned()));
+    assert_eq!((next(), next(), next()), (UNPRIVILEGED_ID.to_string(), UNPRIVILEGED_ID.to_string(), ids));
     for set in ["CapInh", "CapPrm", "CapEff", "CapAmb"] {
         assert!(message.contains(&format!("{set}:\t0000000000000000")), "{set}: {message}");
     }
     assert!(
-        message.contains("USER=nobody") && message.contains("LOGNAME=nobody") && message.contains("HOME="),
+        message.contains(&format!("USER={user}\n"))
+            && message.contains(&format!("LOGNAME={user}\n"))
+            && message.contains("HOME="),
         "{message}"
     );
     assert!(!message.contains("s3cret") && !message.contains("/run/user/0"), "root's environment: {message}");
@@ -238,9 +245,9 @@ fn s13_an_impossible_user_is_refused() {
     };
     let unknown = refused(flatwater().args(["record", "--user", "no-such-user"]));
     assert!(unknown.contains("unknown user 'no-such-user'") && unknown.contains("getent passwd"), "{unknown}");
-    let mut nobody = flatwater();
-    nobody.args(["record", "--user", "root"]).uid(NOBODY).gid(NOBODY).current_dir("/");
-    let denied = refused(&mut nobody);
+    let mut unprivileged = flatwater();
+    unprivileged.args(["record", "--user", "root"]).uid(UNPRIVILEGED_ID).gid(UNPRIVILEGED_ID).current_dir("/");
+    let denied = refused(&mut unprivileged);
     assert!(denied.contains("only root"), "{denied}");
 }
 

@@ -147,7 +147,7 @@ fn a_process_takes_its_memory_from_its_own_node_only_where_that_is_reclaimed() {
 }
 
 #[test]
-fn mode_3_is_no_different_because_nothing_dirty_is_old_enough_to_be_reclaimed() {
+fn mode_3_changes_nothing_because_no_dirty_page_is_old_enough_to_be_reclaimed() {
     let (mode1, _) = plain("journal-2.6.32-zone-reclaim");
     let mode3 = run("journal-2.6.32-zone-reclaim", &Options::default(), |scenario| {
         scenario.setup.set("vm.zone_reclaim_mode", "3").expect("mode 3");
@@ -200,7 +200,7 @@ fn flat_for(seconds: u64) {
 }
 
 #[test]
-fn without_the_refusal_of_thisnode_there_is_no_elevated_period() {
+fn without_the_refusal_of_thisnode_no_period_is_elevated() {
     let options =
         Options { ablations: Ablations { thisnode_refusal: false, ..Ablations::default() }, ..Options::default() };
     let (recording, _) = run("journal-2.6.32", &options, |_| ());

@@ -194,7 +194,7 @@ fn a_guest_that_runs_out_of_memory_is_reported() {
     // The reserve is as large as the machine, so the next allocation fails and init is the only process to kill.
     let words = failed(scratch.path(), &["--set", "vm.min_free_kbytes=230000"]);
     assert!(words.contains("ran out of memory"), "{words}");
-    assert!(words.contains("the last lines of its console") && words.contains("Kernel panic"), "{words}");
+    assert!(words.contains("the last lines of the console") && words.contains("Kernel panic"), "{words}");
 }
 
 #[test]

@@ -17,7 +17,7 @@ const INDICES: usize = 1 << (HALF - KIND_BITS);
 /// Number of slots in the table itself; each further block has as many as all before it.
 const FIRST: usize = 64;
 const BLOCKS: usize = if HALF == 32 { 24 } else { 8 };
-/// Generation of a slot that is being opened or closed. No handle has it.
+/// Generation of a slot that is being opened or closed. No handle has this generation.
 const BUSY: usize = usize::MAX;
 
 #[derive(Debug)]

@@ -26,7 +26,7 @@ pub enum Owner {
     /// Its writer is dead. Recovering this path writes the remaining bytes to the file and removes the memory.
     Dead(PathBuf),
     /// The file was removed, closed or recovered, so nothing can be recovered from it. The path of that file, if known.
-    Nobody(Option<PathBuf>),
+    Stale(Option<PathBuf>),
     /// It belongs to another user, or is not as this library creates it, for this reason. It is neither trusted nor
     /// removed.
     Foreign(String),
@@ -87,18 +87,18 @@ fn stem_of(name: &str) -> Option<&str> {
 fn owner(dir: &Dir, stem: &str) -> io::Result<Owner> {
     let live = match LiveMap::find(dir, stem) {
         Ok(Some(live)) => live,
-        Ok(None) => return Ok(Owner::Nobody(None)),
+        Ok(None) => return Ok(Owner::Stale(None)),
         Err(e) if unfit(&e).is_some() => return Ok(Owner::Foreign(e.to_string())),
         Err(e) => return Err(e),
     };
     if live.is_held() {
         return Ok(Owner::Living);
     }
-    let Some(path) = live.data_path() else { return Ok(Owner::Nobody(None)) };
+    let Some(path) = live.data_path() else { return Ok(Owner::Stale(None)) };
     let dead = Names::exactly(&path).ok().is_some_and(|names| {
         Sidecar::peek(&names).is_some_and(|entry| names.shm_stem(entry.shm_id) == stem && live.belongs_to(&entry))
     });
-    Ok(if dead { Owner::Dead(path) } else { Owner::Nobody(Some(path)) })
+    Ok(if dead { Owner::Dead(path) } else { Owner::Stale(Some(path)) })
 }
 
 impl Leftover {
@@ -114,7 +114,7 @@ impl Leftover {
                 let names = names.map_err(foreign)?;
                 recover_names(&names).map(Some)
             }
-            Owner::Nobody(_) => {
+            Owner::Stale(_) => {
                 for file in &self.files {
                     remove(file).map_err(RecoverError::io("remove", file))?;
                 }
@@ -151,13 +151,13 @@ pub(crate) fn forget_orphans(dir: &Dir, names: &Names) -> io::Result<()> {
 
 /// For a process that opens an appender: the memory that dead writers hold, and how to free it.
 pub(crate) fn sentence(dir: &Dir) -> Option<String> {
-    let left = |owner: &Owner| matches!(owner, Owner::Dead(_) | Owner::Nobody(_));
+    let left = |owner: &Owner| matches!(owner, Owner::Dead(_) | Owner::Stale(_));
     let dead: Vec<Leftover> = leftovers_in(dir).ok()?.into_iter().filter(|l| left(&l.owner)).collect();
     let kib = dead.iter().map(|l| l.bytes).sum::<u64>() >> 10;
     let (first, others) = dead.split_first()?;
     let of = match &first.owner {
-        Owner::Dead(path) | Owner::Nobody(Some(path)) => format!("the one of {}", path.display()),
-        Owner::Living | Owner::Nobody(None) | Owner::Foreign(_) => "one of an unknown file".to_owned(),
+        Owner::Dead(path) | Owner::Stale(Some(path)) => format!("the one of {}", path.display()),
+        Owner::Living | Owner::Stale(None) | Owner::Foreign(_) => "one of an unknown file".to_owned(),
     };
     let more = if others.is_empty() { String::new() } else { format!(" and {} more", others.len()) };
     Some(format!(

@@ -84,7 +84,7 @@ pub fn stdout_of(program: &str, args: &[&str]) -> String {
 
 /// The library exports exactly the committed symbols, with their versions, and the header declares each of them.
 #[test]
-fn the_shared_library_exports_the_symbols_of_its_map() {
+fn the_shared_library_exports_the_symbols_of_the_version_map() {
     let dir = tempfile::tempdir().unwrap();
     let library = shared(dir.path());
     let library = library.to_str().unwrap();

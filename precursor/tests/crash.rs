@@ -209,7 +209,7 @@ fn shared_memory_of_a_killed_writer_is_found_and_cleared() {
     let dead = leave_something(case, dir.path(), &mut chance);
     std::fs::remove_file(dir.path().join(".log.precursor")).unwrap();
     let orphan = leftovers(&shm).unwrap().into_iter().find(|l| l.files == dead.files).unwrap();
-    assert!(matches!(&orphan.owner, Owner::Nobody(Some(_))), "{orphan:?}");
+    assert!(matches!(&orphan.owner, Owner::Stale(Some(_))), "{orphan:?}");
     assert_eq!(orphan.clear().unwrap(), None);
 
     let rest: Vec<Owner> = leftovers(&shm).unwrap().into_iter().map(|l| l.owner).collect();

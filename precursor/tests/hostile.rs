@@ -11,13 +11,13 @@ use precursor::{Evidence, Leftover, Mode, Options, Owner, leftovers, recover};
 
 use crate::forge::{Live, Side, secrets, stem_of, this_boot};
 
-const NOBODY: u32 = 65534;
+const UNPRIVILEGED_ID: u32 = 65534;
 
 /// Runs a command line as user 65534. False if it failed.
-fn as_nobody(line: &str) -> bool {
+fn as_unprivileged(line: &str) -> bool {
     assert_eq!(rustix::process::geteuid().as_raw(), 0, "this test prepares files of several users: run it as root");
     let mut shell = Command::new("sh");
-    shell.args(["-c", line]).uid(NOBODY).gid(NOBODY).current_dir("/");
+    shell.args(["-c", line]).uid(UNPRIVILEGED_ID).gid(UNPRIVILEGED_ID).current_dir("/");
     shell.stderr(std::process::Stdio::null()).status().unwrap().success()
 }
 
@@ -49,8 +49,8 @@ impl Scene {
         std::fs::write(&prepared, bytes).unwrap();
         std::fs::set_permissions(&prepared, std::fs::Permissions::from_mode(0o644)).unwrap();
         let line = format!("umask 0; cat '{}' > '{}'", prepared.display(), at.display());
-        assert!(as_nobody(&line), "could not plant {}", at.display());
-        assert_eq!(std::fs::metadata(at).unwrap().uid(), NOBODY);
+        assert!(as_unprivileged(&line), "could not plant {}", at.display());
+        assert_eq!(std::fs::metadata(at).unwrap().uid(), UNPRIVILEGED_ID);
     }
 }
 
@@ -62,7 +62,7 @@ fn clearing_leftovers_as_root_writes_nothing_for_others() {
     std::fs::write(&target, b"root's own, and secret").unwrap();
     std::fs::set_permissions(&target, std::fs::Permissions::from_mode(0o600)).unwrap();
     let data = scene.path("public/data");
-    assert!(as_nobody(&format!("ln -s '{}' '{}'", target.display(), data.display())));
+    assert!(as_unprivileged(&format!("ln -s '{}' '{}'", target.display(), data.display())));
     let payload = b"* * * * * root sh /tmp/evil\n";
     let (token, id) = (0x0123_4567_89ab_cdef, 0x1111_2222);
     let stem = stem_of(&data, id);
@@ -105,7 +105,7 @@ fn a_forged_live_block_cuts_no_durable_byte_after_a_restart() {
     let durable = log.sync_to(log.position()).unwrap().bytes();
     let sidecar = scene.path(".journal.precursor");
     let saved = std::fs::read(&sidecar).unwrap();
-    assert!(!as_nobody(&format!("cat '{}' > /dev/null", sidecar.display())), "others can read the sidecar");
+    assert!(!as_unprivileged(&format!("cat '{}' > /dev/null", sidecar.display())), "others can read the sidecar");
     let journal = std::fs::read(&data).unwrap();
     log.close().unwrap();
     // After a restart: data and sidecar exist, and the shared memory is empty.
@@ -179,7 +179,7 @@ fn only_files_of_this_user_are_opened() {
     std::fs::create_dir(made("e")).unwrap();
     refused("e", "not a regular file");
     std::fs::write(made("f"), b"his").unwrap();
-    std::os::unix::fs::chown(made("f"), Some(NOBODY), Some(NOBODY)).unwrap();
+    std::os::unix::fs::chown(made("f"), Some(UNPRIVILEGED_ID), Some(UNPRIVILEGED_ID)).unwrap();
     refused("f", "belongs to user 65534");
     assert_eq!(std::fs::read(&target).unwrap(), b"untouched");
     assert_eq!(std::fs::read(made("f")).unwrap(), b"his");
@@ -197,7 +197,7 @@ fn only_the_owner_can_read_the_librarys_files() {
     assert_eq!(made.len(), 3, "{made:?}");
     for file in &made {
         assert_eq!(std::fs::metadata(file).unwrap().mode() & 0o777, 0o600, "{}", file.display());
-        assert!(!as_nobody(&format!("cat '{}' > /dev/null", file.display())));
+        assert!(!as_unprivileged(&format!("cat '{}' > /dev/null", file.display())));
     }
     let names = |made: &[PathBuf]| -> Vec<PathBuf> { made[..2].to_vec() };
     let first = names(&made);

@@ -62,7 +62,7 @@ fn an_append_drops_the_reservation_before_it() {
 
 /// In a framed file even an empty commit stores a word.
 #[test]
-fn a_commit_needs_a_reservation_of_its_own() {
+fn each_commit_needs_a_reservation() {
     with_each(0, |log| {
         refused(log, 0, 0);
         refused(log, 1, 0);

@@ -131,7 +131,8 @@ fn failures(out: &mut String, outcomes: &[Outcome]) {
         out,
         "\n## Not measured\n\n- direct-reclaim by raised global watermarks: a high vm.min_free_kbytes would stall every program of the measuring machine\n\
          - memory.high: this machine's cgroup v2 has no memory controller, and v1 has no memory.high\n- swap-in: this machine has no swap\n\
-         - cpu-quota as a foreign process: kernel 6.18 throttles a thread on its return to user space, so none of its calls is slow\n"
+         - cpu-quota as a foreign process: kernel 6.18 throttles a thread on its return to user space, so \
+         its calls are not slow\n"
     );
     for outcome in outcomes {
         if let Some(why) = &outcome.failure {

@@ -66,8 +66,8 @@ fn list(shm: &Path, clear: bool) -> anyhow::Result<Status> {
         let reported = match &one.owner {
             Owner::Living => "its writer is alive".to_owned(),
             Owner::Dead(path) => format!("its writer died; recover {}", path.display()),
-            Owner::Nobody(Some(path)) => format!("stale: {} was closed, recovered or removed since", path.display()),
-            Owner::Nobody(None) => "stale; its file is unknown".to_owned(),
+            Owner::Stale(Some(path)) => format!("stale: {} was closed, recovered or removed since", path.display()),
+            Owner::Stale(None) => "stale; its file is unknown".to_owned(),
             Owner::Foreign(why) => format!("skipped, because it belongs to another user: {why}"),
             _ => "skipped: unknown state".to_owned(),
         };
@@ -82,7 +82,7 @@ fn list(shm: &Path, clear: bool) -> anyhow::Result<Status> {
                     "  recovered: {replayed} written from the ring, {cut} truncated behind the end"
                 ))?;
             }
-            Ok(None) if matches!(one.owner, Owner::Nobody(_)) => common::print("  removed")?,
+            Ok(None) if matches!(one.owner, Owner::Stale(_)) => common::print("  removed")?,
             Ok(None) => {}
             Err(e) => {
                 failed = true;
@@ -90,7 +90,7 @@ fn list(shm: &Path, clear: bool) -> anyhow::Result<Status> {
             }
         }
     }
-    let dead = found.iter().filter(|one| matches!(one.owner, Owner::Dead(_) | Owner::Nobody(_))).count();
+    let dead = found.iter().filter(|one| matches!(one.owner, Owner::Dead(_) | Owner::Stale(_))).count();
     if found.is_empty() {
         common::print(&format!("no shared memory of writers in {}", shm.display()))?;
     } else if dead > 0 && !clear {

@@ -19,7 +19,7 @@ use flatwater_recording::schema::{nodes, vmstat};
 /// Moments of the grid. There are 10 samples a second, and the seconds of an emulated guest are uneven: more moments
 /// would compare noise.
 const MOMENTS: usize = 20;
-/// A metric stands still if it changed by fewer events than `EVENTS_MIN` or by a smaller share of memory than
+/// A metric is constant if it changed by fewer events than `EVENTS_MIN` or by a smaller share of memory than
 /// `MEMORY_SHARE_MIN`, and a level also if it changed by less than `CHANGE_SHARE_MIN` of the largest value.
 const EVENTS_MIN: f64 = 50.0;
 const MEMORY_SHARE_MIN: f64 = 0.005;
@@ -369,7 +369,9 @@ pub fn agree(reference: &Recording, other: &Recording) -> Agreement {
         // If time is distorted, the alignment by work comes first.
         alignments.insert(usize::from(!distorted), alignment("work", total, found));
     } else {
-        notes.push("one side did not count the bytes that calls moved: there is no alignment by work".to_owned());
+        notes.push(
+            "one side did not count the bytes that calls moved, so the sides cannot be aligned by work".to_owned(),
+        );
     }
     if !absent.is_empty() {
         notes.push(format!("only one side has these, so they are not compared: {}", absent.join(", ")));

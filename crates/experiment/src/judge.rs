@@ -109,8 +109,8 @@ impl Judge {
     }
 }
 
-/// Added to stall times before the logarithm, ns per second. Nobody notices 0.1 ms per second, and a ratio to 0 would
-/// be infinite.
+/// Added to stall times before the logarithm, ns per second. Users do not notice 0.1 ms per second, and a ratio to 0
+/// would be infinite.
 const FLOOR: f64 = 100_000.0;
 
 /// The foreground operation to judge recordings by: the one that lost most time in slow calls, in all of them together;

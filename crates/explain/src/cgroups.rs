@@ -1,4 +1,4 @@
-//! How often a memory cgroup reached one of its limits, from counters alone.
+//! How often a memory cgroup reached a limit, from counters alone.
 
 use super::cause::CauseId;
 use super::facts::Facts;

@@ -315,7 +315,7 @@ fn sums(series: &Series, entity: &Entity, wanted: impl Fn(&str) -> bool) -> Vec<
     let (mut sums, mut columns) = (Vec::<(u64, f64, usize)>::new(), 0_usize);
     for column in series.columns.iter().filter(|column| wanted(&column.name)) {
         let readings: Vec<(u64, Option<i64>)> = rows.readings(column).collect();
-        // A column that this entity never has (it belongs to another entity) must not void the sum.
+        // A column that only other entities use must not void the sum.
         if readings.iter().all(|(_, value)| value.is_none()) {
             continue;
         }

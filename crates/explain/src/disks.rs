@@ -79,8 +79,8 @@ impl Facts<'_> {
         for window in self.rate(disks::IO_NS, device).points {
             // A kind of request without a reading in this window may have completed some.
             let idle = |track: &Track| at(track, window.at_ns) == Some(0.0);
-            let stands = window.value >= STANDING_SHARE * 1e9 && !done.is_empty() && done.iter().all(idle);
-            now = stands.then(|| {
+            let stalled = window.value >= STANDING_SHARE * 1e9 && !done.is_empty() && done.iter().all(idle);
+            now = stalled.then(|| {
                 let from_ns = now.map_or(window.from_ns, |before| before.from_ns);
                 Standstill { from_ns, ns: window.at_ns.saturating_sub(from_ns), in_flight: level(window.at_ns) }
             });
@@ -128,7 +128,7 @@ mod tests {
     use flatwater_recording::{Entity, Table};
 
     #[test]
-    fn a_device_that_completes_nothing_while_it_has_requests_stands_still() {
+    fn a_device_that_completes_nothing_while_it_has_requests_is_stalled() {
         let shown = |writes: &[i64], io_ms: &[i64]| {
             let io_ns: Vec<i64> = io_ms.iter().map(|ms| ms * 1_000_000).collect();
             let reads = vec![7; writes.len()];

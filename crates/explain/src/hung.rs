@@ -57,7 +57,7 @@ fn of(device: &str, requests: &[(u64, &Request)]) -> Option<Hung> {
     let what = match oldest.op {
         RequestOp::Read => "a read",
         RequestOp::Write => "a write",
-        RequestOp::Flush => "a flush of its write cache",
+        RequestOp::Flush => "a write-cache flush",
         RequestOp::Discard => "a discard",
         _ => "a request",
     };

@@ -62,7 +62,7 @@ pub struct Holder {
 #[non_exhaustive]
 pub struct AwaitedRequest {
     pub operation: RequestOp,
-    /// 0 for a flush, which has no data of its own.
+    /// 0 for a flush, which carries no data.
     pub bytes: u64,
     pub file: Option<String>,
     pub device: String,

@@ -51,7 +51,7 @@ pub enum When {
     Always,
     /// The kernel killed a recorded process for lack of memory.
     RecordedProcessKilled,
-    /// The later finding has no stall time of its own.
+    /// The later finding has no stall time.
     LaterHasNoTime,
     /// Both lost the same time.
     SameTime,
@@ -137,8 +137,8 @@ impl Situation {
     }
 }
 
-/// If the worst finding waited mostly for a device, the reason found at the device that explains more than half of
-/// its time.
+/// If the worst finding waited mostly for a device, the reason found at the device that explains more than half of that
+/// finding's time.
 fn reason_at_device(device_bound: &[CauseId], candidates: &[Candidate]) -> Option<CauseId> {
     let findings = || candidates.iter().map(|candidate| &candidate.finding);
     let worst =

@@ -277,8 +277,8 @@ fn soft_interrupts(facts: &Facts<'_>, candidates: &mut Vec<Candidate>) {
     ))));
 }
 
-/// Adds to direct reclaim that kswapd uses much of a CPU, if top shows it; alone it is a candidate only if there is no
-/// other.
+/// Adds to direct reclaim that kswapd uses much of a CPU, if top shows it; it is a candidate by itself only without
+/// other candidates.
 fn background_reclaim(facts: &Facts<'_>, candidates: &mut Vec<Candidate>) {
     let tasks = facts.recording.header.sampled_tasks.iter();
     let kswapd = tasks.filter(|task| is_sample(task) && task.stack.is_none() && task.task.starts_with("kswapd"));

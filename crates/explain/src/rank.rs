@@ -101,8 +101,8 @@ fn findings(facts: &Facts<'_>) -> Vec<Finding> {
 /// Causes that have no candidate beside others.
 const ALONE: &[CauseId] = &[CauseId::NotEnough, CauseId::Quiet];
 
-/// All candidates: of the catalogue, of stacks in a log, and of profiles in a log. `not-enough-to-judge` and `quiet` are
-/// candidates only if there is no other.
+/// All candidates: of the catalogue, of stacks in a log, and of profiles in a log. `not-enough-to-judge` and `quiet`
+/// are candidates only without others.
 fn candidates(facts: &Facts<'_>) -> Vec<Candidate> {
     let find = |id: CauseId| (id.entry().find)(facts);
     let asked = CauseId::ALL.iter().filter(|id| !ALONE.contains(id) && **id != CauseId::NotObserved);

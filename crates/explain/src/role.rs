@@ -42,8 +42,8 @@ pub struct Known {
     pub why: &'static str,
 }
 
-/// `programs` and `threads` are patterns with `*` and `?`. `threads` is matched with the thread's name, and with
-/// the title of its process without the program's name (`postgres: checkpointer` -> `checkpointer`).
+/// `programs` and `threads` are patterns with `*` and `?`. `threads` is matched with the thread's name, and with the
+/// process's title without the program's name (`postgres: checkpointer` -> `checkpointer`).
 struct Rule {
     programs: &'static [&'static str],
     threads: &'static [&'static str],
@@ -187,7 +187,7 @@ pub fn known(program: &str, title: Option<&str>, thread: &str) -> Option<Known> 
 #[must_use]
 pub fn by_place(is_first_thread: bool) -> Known {
     let (role, why) = match is_first_thread {
-        true => (Role::Request, "the first thread of its process"),
+        true => (Role::Request, "the process's first thread"),
         false => (Role::Unknown, "the table has no entry for this thread"),
     };
     Known { role, label: "", why }

@@ -3,7 +3,7 @@
 use super::Fix;
 use super::facts::Facts;
 
-/// (knob, first kernel that has it, remedy on earlier kernels)
+/// (knob, first kernel with the knob, remedy on earlier kernels)
 const CAME: [(&str, [u32; 3], &str); 7] = [
     ("vm.watermark_scale_factor", [4, 6, 0], "raise vm.min_free_kbytes, from which all watermarks follow"),
     ("vm.compaction_proactiveness", [5, 9, 0], "write 1 to /proc/sys/vm/compact_memory now and then (since 2.6.35)"),

@@ -67,11 +67,11 @@ fn charged(links: &Links<'_>, call: &Call) -> Vec<(Cause, Option<Blame>, u64)> {
         // The remainder of rounding is charged to unknown.
         let rest_ns = of.ns.saturating_sub(charged_ns);
         if rest_ns > 0 {
-            add(&mut sums, (of.cause, nobody()), rest_ns);
+            add(&mut sums, (of.cause, unknown_aggressor()), rest_ns);
         }
     }
     if call.after_exit_ns > 0 {
-        add(&mut sums, (Cause::MemcgOverHigh, nobody()), call.after_exit_ns);
+        add(&mut sums, (Cause::MemcgOverHigh, unknown_aggressor()), call.after_exit_ns);
     }
     let mut parts: Vec<((Cause, Blame), u64)> = sums.into_iter().collect();
     parts.sort_by_key(|(_, ns)| std::cmp::Reverse(*ns));
@@ -93,7 +93,7 @@ fn add(sums: &mut BTreeMap<(Cause, Blame), u64>, key: (Cause, Blame), ns: u64) {
     *sum = sum.saturating_add(ns);
 }
 
-fn nobody() -> Blame {
+fn unknown_aggressor() -> Blame {
     Blame { kind: "unknown", ..Blame::default() }
 }
 
@@ -112,7 +112,7 @@ fn blame(charge: &Share<'_>) -> Blame {
         Party::Flush => of("flush", None),
         Party::Limit(task) => of("limit", Some(task)),
         Party::Kernel(_) => of("kernel", None),
-        Party::Unknown => nobody(),
+        Party::Unknown => unknown_aggressor(),
     }
 }
 

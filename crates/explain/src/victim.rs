@@ -192,9 +192,9 @@ impl Sums {
     }
 }
 
-/// The process's name; the executable's name if the process's name is a cut version of it (the kernel keeps 15
-/// bytes), but not otherwise (redis-server is a link to redis-check-rdb). The thread's name if the process was not
-/// listed (it ended between two scans); empty if a log names no thread.
+/// The process's name; the executable's name if the process's name is its first 15 bytes (the kernel keeps no more),
+/// but not otherwise (redis-server is a link to redis-check-rdb). The thread's name if the process was not listed (it
+/// ended between two scans); empty if a log names no thread.
 fn program(call: &Call, process: Option<&WatchedProcess>) -> String {
     let Some(process) = process else { return pattern(&call.thread) };
     let whole = process.executable.as_ref().filter(|name| process.name.is_empty() || name.starts_with(&process.name));

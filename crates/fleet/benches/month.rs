@@ -5,7 +5,7 @@
 //! ```
 //!
 //! Questions cover a sixteenth, a quarter and all of the days, to show how cost grows with the data. Each runs in a
-//! process of its own with two threads; files are in the page cache, as for a second user. CPU time is printed beside
+//! separate process with two threads; files are in the page cache, as for a second user. CPU time is printed beside
 //! elapsed time, because it depends little on other load.
 
 use std::path::{Path, PathBuf};

@@ -159,7 +159,7 @@ impl Pusher<'_> {
         false
     }
 
-    /// Pushes a summary. Returns whether the store now has it completely, as do the following functions.
+    /// Pushes a summary. Returns whether the store now has the whole summary, as do the following functions.
     async fn summary(&mut self, bytes: Vec<u8>, shown: &str) -> Result<bool, FleetError> {
         match input::decode(Bytes::from(bytes)) {
             Ok(rows) => self.rows(rows, None).await.map(|()| true),

@@ -86,7 +86,7 @@ fn shade(ns_per_s: f64) -> u8 {
 struct Causes {
     names: Vec<String>,
     by_hour: Vec<Vec<f64>>,
-    /// The host that is limited to the others, and the number of its hours.
+    /// The host that is limited to the others, and its number of hours.
     limited: Option<(String, usize)>,
 }
 

@@ -105,7 +105,7 @@ mod tests {
     use super::{Refusal, Release, StandBack};
 
     #[test]
-    fn each_reason_has_a_name_of_its_own_and_a_sentence() {
+    fn each_reason_has_a_unique_name_and_a_sentence() {
         let names: Vec<&str> = Refusal::ALL.iter().map(|reason| reason.name()).collect();
         assert_eq!(names.iter().collect::<BTreeSet<_>>().len(), names.len());
         let releases: BTreeSet<&str> = Release::ALL.iter().map(|reason| reason.name()).collect();

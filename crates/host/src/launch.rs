@@ -10,8 +10,8 @@ use super::error::HostError;
 use super::privileges::User;
 use super::session::Session;
 
-/// A started command, held back before its first instruction until the tracer has it as a target. If it still runs when
-/// the recording ends, it keeps running.
+/// A started command, stopped before its first instruction until the tracer has added it as a target. If it still runs
+/// when the recording ends, it keeps running.
 #[derive(Debug)]
 pub struct Launched(Child);
 

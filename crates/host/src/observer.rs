@@ -1,8 +1,9 @@
 //! Reads the tracers, the sampler and the kernel's log in one order, for `run` and for `record`.
 //!
 //! A look reads first the calls that were timed and have settled (`settle`), then why they waited, since the records of
-//! a call's waits precede that of its end. Once a second it also reads latencies, the users of devices and of memory,
-//! samples and the kernel's log; accounts of threads have their own times. Stacks come last, because calls and waits refer to them.
+//! a call's waits precede the record of the call's end. Once a second it also reads latencies, the users of devices and
+//! of memory, samples and the kernel's log; accounts of threads have their own times. Stacks come last, because calls
+//! and waits refer to them.
 
 use std::sync::Arc;
 
@@ -71,7 +72,7 @@ impl Look {
     }
 }
 
-/// Times the calls: the driver those of its own threads, hooks those of other programs.
+/// Times calls: the driver times its threads' calls, hooks time the calls of other programs.
 pub trait TimedCalls {
     /// Slow calls that have settled, with their segments, each once.
     fn settled(&mut self, tracer: &Tracer, look: Look) -> Vec<Call>;
@@ -104,8 +105,8 @@ impl Observer {
     /// Attaches the hooks that this kernel allows, and starts sampling. Returns the status of each hook, and gaps.
     #[must_use]
     pub fn start(trace: TraceOptions, sampler: &SamplerOptions) -> (Observer, Vec<HookStatus>, Vec<Gap>) {
-        let (whom, level) = (trace.whom.clone(), trace.level);
-        let of_others = matches!(whom, Traced::Others(_));
+        let (traced, level) = (trace.traced.clone(), trace.level);
+        let of_others = matches!(traced, Traced::Others(_));
         let wanted = WaitOptions {
             threshold_ns: trace.threshold_ns,
             detect_calls: level == Level::Sleeps,
@@ -118,9 +119,9 @@ impl Observer {
         let mut gaps = tracer.gaps().to_vec();
         let (mut waits, mut tasks) = (None, None);
         if tracer.sees() {
-            waits = start_waits(&wanted, &tracer, &whom, &mut hooks, &mut gaps);
+            waits = start_waits(&wanted, &tracer, &traced, &mut hooks, &mut gaps);
         } else {
-            let (reader, missing) = Tasks::watch(watched(&whom));
+            let (reader, missing) = Tasks::watch(watched(&traced));
             tasks = reader;
             gaps.extend(missing);
         }
@@ -305,7 +306,7 @@ fn cut_off(span: &Span, mut calls: Vec<Call>) -> Vec<Call> {
 fn start_waits(
     wanted: &WaitOptions,
     tracer: &Tracer,
-    whom: &Traced,
+    traced: &Traced,
     hooks: &mut Vec<HookStatus>,
     gaps: &mut Vec<Gap>,
 ) -> Option<WaitTracer> {
@@ -315,7 +316,7 @@ fn start_waits(
     let (mut waits, statuses) =
         tracer.with_stacks(|stacks| WaitTracer::start(wanted, stacks)).map_err(&mut missing).ok()?;
     hooks.extend(statuses);
-    let followed = match whom {
+    let followed = match traced {
         Traced::Own => vec![std::process::id()],
         Traced::Others(_) => tracer.targets(),
     };
@@ -326,8 +327,8 @@ fn start_waits(
 }
 
 /// The threads whose delay accounts are read if no hook can be attached.
-fn watched(whom: &Traced) -> Watched {
-    match whom {
+fn watched(traced: &Traced) -> Watched {
+    match traced {
         Traced::Own => Watched::Threads(Vec::new()),
         Traced::Others(targets) => match &targets.cgroup {
             Some(directory) => Watched::Cgroup(directory.clone()),

@@ -35,7 +35,7 @@ use flatwater_safefs::Dir;
 #[derive(Clone, Debug)]
 pub struct RecordOptions {
     pub out: Dir,
-    /// Process ids; each stands for the process and all its descendants.
+    /// Process ids; each selects the process and all its descendants.
     pub pids: Vec<u32>,
     /// Names of programs: all processes that run one of them, also those that start later.
     pub programs: Vec<String>,
@@ -517,7 +517,7 @@ mod tests {
     /// The directory selects the file system and device whose counters are read. An earlier version took flatwater's
     /// own directory.
     #[test]
-    fn the_directory_of_a_cgroup_is_that_of_its_first_process() {
+    fn the_directory_of_a_cgroup_is_its_first_processs() {
         let (out, place, group) = (tempfile::tempdir(), tempfile::tempdir(), tempfile::tempdir());
         let (out, place, group) = (out.expect("made"), place.expect("made"), group.expect("made"));
         let mut options = RecordOptions {
@@ -537,10 +537,10 @@ mod tests {
             level: None,
             imitation: true,
         };
-        let watched = WatchedSet::find(&options).expect("nobody is asked for by name");
+        let watched = WatchedSet::find(&options).expect("the options name no program");
         let directory_of = |options: &RecordOptions| working_directory(options, Some(group.path()), &watched);
         std::fs::write(group.path().join("cgroup.procs"), "").expect("written");
-        let empty = directory_of(&options).expect_err("nobody is in it");
+        let empty = directory_of(&options).expect_err("the cgroup is empty");
         assert!(empty.to_string().contains("no process yet"), "{empty}");
 
         let mut child = Command::new("sleep").arg("60").current_dir(place.path()).spawn().expect("starts");

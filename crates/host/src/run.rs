@@ -467,7 +467,7 @@ mod tests {
     #[test]
     fn unusable_directories_are_refused_early() {
         let file = tempfile::NamedTempFile::new().expect("a file");
-        let of_a_file = check_directory(file.path()).expect_err("a file is no directory").to_string();
+        let of_a_file = check_directory(file.path()).expect_err("a file is not a directory").to_string();
         assert!(of_a_file.contains(&file.path().display().to_string()), "{of_a_file}");
         let missing = check_directory(&file.path().with_extension("missing")).expect_err("it is missing").to_string();
         assert!(missing.contains("No such file or directory"), "{missing}");

@@ -47,13 +47,13 @@ impl Session {
     /// Creates the recording, attaches the hooks, starts sampling.
     pub fn start(options: SessionOptions) -> Result<Session, HostError> {
         let SessionOptions { out, mut header, trace, sampler } = options;
-        let whom = trace.whom.clone();
+        let traced = trace.traced.clone();
         let (observer, hooks, gaps) = Observer::start(trace, &sampler);
         header.hooks = hooks;
         header.machine = machine::describe();
         header.time_distorted |= machine::is_emulated(&header.machine);
         header.target.file_system = header.target.directory.as_deref().and_then(file_system_of);
-        header.notes.extend(what_is_missing(&observer.tracer, &whom).map(Note::Text));
+        header.notes.extend(what_is_missing(&observer.tracer, &traced).map(Note::Text));
         if matches!(header.target.file_system.as_deref(), Some("tmpfs" | "ramfs")) {
             header.notes.push(
                 "the files are on tmpfs: no block device, journal or writeback is involved in these calls".into(),
@@ -229,10 +229,10 @@ fn end_of(header: &Header) -> u64 {
 }
 
 /// The note at the top of the report if no hook could be attached.
-fn what_is_missing(tracer: &Tracer, whom: &Traced) -> Option<String> {
+fn what_is_missing(tracer: &Tracer, traced: &Traced) -> Option<String> {
     let gap = tracer.gaps().first().filter(|_| !tracer.sees())?;
     let how = if gap.remedy.is_empty() { String::new() } else { format!("; to allow it, {}", gap.remedy) };
-    let so = match whom {
+    let so = match traced {
         Traced::Own => "slow calls are timed, but without segments",
         Traced::Others(_) => "no call of the target is timed; this report uses only the kernel's counters",
     };

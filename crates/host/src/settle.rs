@@ -1,11 +1,11 @@
 //! How long each stage waits for records of the kernel that come later than the end of a call, and the order that these
 //! times must keep.
 
-/// An operation of io_uring or libaio is reported this long after its end: the sleeps of its worker, which ran on
-/// another CPU, have arrived by then.
+/// An operation of io_uring or libaio is reported this long after its end: the worker's sleeps, from another CPU, have
+/// arrived by then.
 pub const OPERATION_NS: u64 = 100_000_000;
 /// A call that hooks on system calls timed is reported this long after its end: a thread over memory.high waits after
-/// the return of its call, and that wait belongs to the call.
+/// its call has returned, and that wait belongs to the call.
 pub const CALL_NS: u64 = 300_000_000;
 /// A call that a workload of this process timed is attributed this long after its end. The tracers must have reported
 /// by then what it waited for.

@@ -165,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cause_has_the_visibility_of_its_best_hook() {
+    fn a_cause_has_its_best_hooks_visibility() {
         let root = tempfile::tempdir().expect("a directory");
         std::fs::create_dir_all(root.path().join("proc")).expect("made");
         std::fs::write(root.path().join("proc/vmstat"), "compact_stall 0\n").expect("written");

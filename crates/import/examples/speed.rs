@@ -167,7 +167,7 @@ fn strace(out: &mut String, at: u64, dice: &mut Dice) {
 fn prose(out: &mut String, _: u64, dice: &mut Dice) {
     out.push_str(match dice.below(3) {
         0 => "The quick brown fox jumps over the lazy dog and runs away again.\n",
-        1 => "It was the best of times, it was the worst of times, he said.\n",
+        1 => "It was the best of times, it was the worst of times, he wrote.\n",
         _ => "Nothing in this line is of any use to people who read logs.\n",
     });
 }
@@ -181,7 +181,7 @@ fn code(out: &mut String, at: u64, dice: &mut Dice) {
     };
 }
 
-/// User and system time in seconds, of this process and of its children that were waited for.
+/// User and system time in seconds, of this process and the children that it has reaped.
 fn cpu_seconds() -> (f64, f64) {
     let stat = std::fs::read_to_string("/proc/self/stat").unwrap_or_default();
     let fields: Vec<f64> = stat

@@ -215,7 +215,7 @@ pub fn importers_at(cursor: &Cursor<'_>) -> Importers {
     importers
 }
 
-/// The importers that the anchors of a line select; all importers if there is no automaton.
+/// The importers that the anchors of a line select; all importers without an automaton.
 #[must_use]
 pub fn select(text: &str) -> Selected {
     let all = || Selected { by_text: Importers(u128::MAX), by_shape: Importers::NONE, above: Importers(u128::MAX) };
@@ -264,7 +264,7 @@ mod tests {
 
     /// The lines of all example logs and published logs.
     #[test]
-    fn every_line_that_an_importer_detects_has_one_of_its_anchors() {
+    fn every_line_that_an_importer_detects_has_an_anchor() {
         let mut missing: Vec<String> = Vec::new();
         let mut detected = 0_usize;
         for path in crate::skim_agrees::logs() {

@@ -7,7 +7,7 @@ use super::number::{count, rounded};
 use flatwater_recording::schema::cpu;
 use flatwater_recording::{Entity, FormatKind, Table};
 
-/// Reads the line if it is such a value, and returns the name and kind of its format.
+/// Reads the line if it is such a value, and returns the format's name and kind.
 pub fn value(text: &str, b: &mut Builder) -> Option<(&'static str, FormatKind)> {
     let text = text.trim();
     if text.len() > 64 || !text.starts_with(|c: char| c.is_ascii_digit()) && text != "max" {

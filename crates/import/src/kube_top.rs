@@ -50,8 +50,8 @@ fn read(cursor: &mut Cursor<'_>, b: &mut Builder) -> Result<(), ImportError> {
         }
     }
     b.note(if nodes {
-        "kubectl top nodes prints the working set, which includes active page cache, and the share of it in the memory \
-            that pods may use: free memory is unknown"
+        "kubectl top nodes prints the working set, which includes active page cache, and its share of the memory that \
+             pods may use: free memory is unknown"
     } else {
         "kubectl top pods prints the working set, which includes active page cache, and no limit"
     });

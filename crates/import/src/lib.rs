@@ -100,7 +100,7 @@ pub struct Importer {
     pub kind: FormatKind,
     /// Each line at which the format can begin has one of these. `detect` is called for no other line.
     pub anchors: &'static [Anchor],
-    /// Scores how likely the lines at the cursor begin this format: 0 is no, 100 is certain.
+    /// Scores how likely the lines at the cursor begin this format: 0 means no, 100 means certain.
     pub detect: fn(&Cursor<'_>) -> u8,
     /// Consumes the lines that it understands. An error means that the whole table cannot be read; a single bad line is
     /// a `Builder::problem` instead.
@@ -135,7 +135,7 @@ pub enum ImportFailure {
     #[error("nothing to read: {files} is empty")]
     Empty { files: String },
     #[error(
-        "{files} looks like {format}, but none of its rows could be read: {first}; paste the whole table, with its \
+        "{files} looks like {format}, but no row could be read: {first}; paste the whole table, with its \
          header"
     )]
     NothingRead { files: String, format: &'static str, first: ImportError },

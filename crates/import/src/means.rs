@@ -32,7 +32,7 @@ pub struct Alone {
 }
 
 impl Means {
-    /// Adds a row and returns true, or returns false if there is no room.
+    /// Adds a row and returns true, or returns false if `ROWS_MAX` rows are stored.
     pub fn push(&mut self, row: Mean) -> bool {
         let room = self.rows.len() < ROWS_MAX;
         if room {

@@ -106,7 +106,7 @@ fn row(line: &Line<'_>, columns: &[&str], tokens: &[Token<'_>]) -> Result<(Strin
     for (place, name) in columns.iter().enumerate() {
         let Some(token) = tokens.get(place) else { return Err(ImportError::short(line, format!("'{name}'"))) };
         let column = match *name {
-            // With -t a line is a process (no TID) or one of its threads (no TGID).
+            // With -t a line is a process (no TID) or a thread (no TGID).
             "PID" | "TGID" | "TID" => {
                 pid = if token.text == "-" { pid } else { token.text };
                 continue;

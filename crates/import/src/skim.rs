@@ -217,7 +217,7 @@ mod tests {
         let line = "Nov 22 10:11:12 db1 sshd[12]: session opened for user deploy by root\n";
         let report = "Nov 22 10:11:12 db1 kernel: INFO: task db:4711 blocked for more than 120 seconds.\n";
         let text = format!("{}{report}{}", line.repeat(500), line.repeat(500));
-        let left = skim(text.as_bytes(), 11, For::All).expect("most of it is dropped");
+        let left = skim(text.as_bytes(), 11, For::All).expect("most lines are dropped");
         assert_eq!(left.numbers.len(), BEFORE + 1 + AFTER);
         assert_eq!((left.numbers[0], left.next), (11 + 500 - BEFORE as u32, 11 + 1001));
         assert_eq!(left.dropped as usize, 1001 - BEFORE - 1 - AFTER);

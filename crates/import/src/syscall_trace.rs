@@ -1,7 +1,7 @@
 //! Reads system calls with durations: `strace -T` (also with -f, -t, -tt, -ttt, -r, -y) and `perf trace`.
 //!
-//! Only calls on files are kept: others may wait for the network or a peer, which is not a stall. A read() without the
-//! path of its file is dropped, because most such reads are from sockets and pipes; a write() without a path is kept.
+//! Only calls on files are kept: others may wait for the network or a peer, which is not a stall. A read() without a
+//! path is dropped, because most such reads are from sockets and pipes; a write() without a path is kept.
 
 use super::builder::{Builder, Track};
 use super::call_trace::op_of;

@@ -172,14 +172,14 @@ impl Text {
         let json = raw.trim_start().starts_with('{')
             && !paste::is_fence(raw.trim_start().lines().next().unwrap_or_default().trim());
         let printable = !json && paste::is_quoted_printable(&raw);
-        let mut goes_on = false;
+        let mut continues = false;
         for (line, number) in raw.split('\n').zip(numbers) {
             let mut line = line;
             let written = u32::from(!line.trim().is_empty());
-            let continued = std::mem::take(&mut goes_on);
+            let continued = std::mem::take(&mut continues);
             let decoded;
             if printable {
-                (decoded, goes_on) = paste::quoted_printable(line);
+                (decoded, continues) = paste::quoted_printable(line);
                 line = &decoded;
             }
             if line.len() > LINE_BYTES_MAX && !json {
@@ -199,7 +199,7 @@ impl Text {
             let (quote, start) = (quote + inner, whole + inner);
             let cleaned = text.clean.get(start..).unwrap_or_default();
             // Before a soft break, trailing blanks belong to the line.
-            let kept = if goes_on { cleaned.len() } else { cleaned.trim_end().len() };
+            let kept = if continues { cleaned.len() } else { cleaned.trim_end().len() };
             text.clean.truncate(start + kept);
             if text.spans.len() >= LINES_MAX {
                 text.cut_file = true;
@@ -442,7 +442,7 @@ impl<'a> Cursor<'a> {
         self.text.clean.get(start..).unwrap_or_default()
     }
 
-    /// Number of lines in the break at the cursor (`...` and blank lines around it). `None` if there is no break.
+    /// Number of lines in the break at the cursor (`...` and blank lines around it). `None` without a break.
     #[must_use]
     pub fn lines_of_break(&self) -> Option<usize> {
         let lines = (0..64).take_while(|&at| self.ahead(at).is_some_and(|line| line.is_blank() || is_break(line.text)));

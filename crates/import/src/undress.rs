@@ -1,4 +1,4 @@
-//! Reads a block without the additions of its lines (prefixes, numbers, marks) if that yields more.
+//! Reads a block without what was added to its lines (prefixes, numbers, marks) if that yields more.
 //!
 //! Many prefixes look like output of a tool: rows of sar begin with a clock, rows of SMART with a number, lines of
 //! servers with a date. So the first lines of a block are read both ways and the results compared.
@@ -56,7 +56,7 @@ pub fn better(cursor: &Cursor<'_>, builder: &Builder, tried: &mut Tried, depth: 
         return None;
     }
     let mut best: Option<(Worth, Kind)> = None;
-    let mut as_it_stands: Option<(usize, Worth)> = None;
+    let mut unchanged: Option<(usize, Worth)> = None;
     for kind in candidates(cursor.next_text()).into_iter().map(|dress| dress.kind) {
         if tried.again_from(&kind) > at {
             continue;
@@ -65,11 +65,11 @@ pub fn better(cursor: &Cursor<'_>, builder: &Builder, tried: &mut Tried, depth: 
         if dressed < DRESSED_MIN {
             continue;
         }
-        let plain = match as_it_stands {
+        let plain = match unchanged {
             Some((lines, worth)) if lines == sample.lines => worth,
             _ => worth(&text.part(at, sample.lines), builder, PREFIXES_MAX),
         };
-        as_it_stands = Some((sample.lines, plain));
+        unchanged = Some((sample.lines, plain));
         let bare = worth(&sample.text, builder, depth + 1);
         if !gains(plain, bare, sample.numbered) {
             tried.in_vain(&kind, at);

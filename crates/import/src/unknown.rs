@@ -152,7 +152,7 @@ mod tests {
         assert_eq!(prompt("100% of cases"), None);
         assert_eq!(typed("$numactl --hardware").as_deref(), Some("numactl --hardware"));
         assert_eq!(typed("cat /proc/buddyinfo").as_deref(), Some("cat /proc/buddyinfo"));
-        assert_eq!(typed("top of the page, he said"), None);
+        assert_eq!(typed("top of the page, he wrote"), None);
         assert_eq!(of_proc("/proc/4350/comm = xfs_io").as_deref(), Some("cat /proc/4350/stack"));
         for text in ["...", "[...]", "…..", "<snip>", "--- ... ---"] {
             assert!(is_break(text), "{text}");

@@ -117,7 +117,7 @@ fn read(cursor: &mut Cursor<'_>, b: &mut Builder) -> Result<(), ImportError> {
     let mut rows = Vec::new();
     let mut hole = false;
     while let Some(line) = cursor.peek() {
-        if let Some(lines) = cursor.lines_of_break().filter(|lines| goes_on(cursor.ahead(*lines), &header)) {
+        if let Some(lines) = cursor.lines_of_break().filter(|lines| continues(cursor.ahead(*lines), &header)) {
             cursor.take_lines(lines);
             hole = true;
             continue;
@@ -143,7 +143,7 @@ fn read(cursor: &mut Cursor<'_>, b: &mut Builder) -> Result<(), ImportError> {
 }
 
 /// Whether this line, after a break, continues the table, with or without a header.
-fn goes_on(line: Option<Line<'_>>, header: &Line<'_>) -> bool {
+fn continues(line: Option<Line<'_>>, header: &Line<'_>) -> bool {
     let Some(line) = line else { return false };
     let row =
         line.tokens().count() >= header.tokens().count() && line.tokens().all(|token| number(token.text).is_some());

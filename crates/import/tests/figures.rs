@@ -37,7 +37,7 @@ fn screen_of_top(clock: &str) -> String {
 }
 
 #[test]
-fn the_duration_of_a_monitors_output_is_that_of_its_rows() {
+fn the_duration_of_a_monitors_output_is_the_span_between_rows() {
     let screen = screen_of_top;
     assert_eq!(duration_s(&screen("10:00:00")), 1);
     assert_eq!(duration_s(&(screen("10:00:00") + &screen("10:00:05"))), 6);
@@ -165,7 +165,7 @@ fn rows_beyond_the_limit_of_tracks_are_dropped_and_not_moved_to_another_table() 
     let made = read(&(table.repeat(10_050) + "\n$ vmstat 1\n" + VMSTAT));
     assert!(made.gaps.iter().any(|gap| gap.why.contains("more than an import can hold")), "{:?}", made.gaps);
     let rows = made.table(Table::Meminfo).map_or(0, flatwater_recording::Series::len);
-    assert_eq!(rows, 0, "there is no track for vmstat");
+    assert_eq!(rows, 0, "vmstat has no track");
     let requests: u64 = made.latency.iter().map(|bucket| bucket.from_start.count()).sum();
     assert_eq!(requests, 10_000);
 }
@@ -210,7 +210,7 @@ fn a_mutex_that_spins_and_then_sleeps_is_one_wait() {
     let call = &made.calls[0];
     let locked: u64 = call.segments.iter().filter(|part| part.cause == Cause::Lock).map(|part| part.ns).sum();
     assert_eq!((made.calls.len(), call.damaged, call.duration_ns, locked), (1, false, 13_000_000, 11_000_000));
-    // A rwsem is no mutex.
+    // A rwsem is not a mutex.
     let frames = |flags: &str| {
         let made = read(&log.replace("SPIN|MUTEX", flags).replace("MUTEX", flags));
         made.stacks.iter().flat_map(|stack| stack.frames.clone()).collect::<Vec<String>>()

@@ -1,4 +1,4 @@
-//! An importer takes only lines of its own format: a foreign line below a table is left to its own importer, or counted
+//! An importer takes only lines in its own format: a foreign line below a table is left to its own importer, or counted
 //! as not understood.
 
 use flatwater_import::{Imported, import_texts};
@@ -9,7 +9,7 @@ const CASES: &[(&str, &str, &str)] = &[
     (
         "pmrep",
         "  d.a.total  m.u.dirty\n    count/s      Kbyte\n    230.020     180200\n",
-        "somebody restarted the database\n",
+        "someone restarted the database\n",
     ),
     (
         "vmstat-modes",

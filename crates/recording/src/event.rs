@@ -1,9 +1,8 @@
 //! Events: changes, reports and marks at one instant of a recording.
 //!
-//! On disk an event is the name of its kind and a text. Only this module writes (`Display`) and parses
-//! (`EventKind::read`) the text. To learn whether a process was killed, other stages match `EventKind::OutOfMemory`
-//! and search no text. `EventKind::report` classifies lines of the kernel when a log is imported or a recording is
-//! read.
+//! On disk an event is its kind's name and a text. Only this module writes (`Display`) and parses (`EventKind::read`)
+//! the text. To learn whether a process was killed, other stages match `EventKind::OutOfMemory` and search no text.
+//! `EventKind::report` classifies lines of the kernel when a log is imported or a recording is read.
 
 use std::fmt;
 
@@ -58,7 +57,7 @@ pub enum EventKind {
         trouble: DeviceTrouble,
         line: String,
     },
-    /// A line of evidence without a kind of its own.
+    /// A line of evidence without a specific kind.
     Report(String),
     End(String),
     /// A kind that this flatwater does not know: written by a newer version, or damaged.

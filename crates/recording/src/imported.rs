@@ -116,7 +116,7 @@ pub enum FormatKind {
     Judged,
     /// A kernel log.
     KernelLog,
-    /// A server's log of its own slow operations.
+    /// A server's log of slow operations.
     ServerLog,
     /// Timed operations.
     TimedCalls,

@@ -64,7 +64,7 @@ pub(super) fn join(rows: &mut Vec<LatencyBucket>) {
 }
 
 /// Rows of one bucket arrive within seconds of each other, so a row that began this long before the newest is taken as
-/// complete. A later row of its bucket stays separate; readers sum them.
+/// complete. A later row of the same bucket stays separate; readers sum them.
 const WHOLE_AFTER_NS: u64 = 10_000_000_000;
 
 /// Like `join`, for rows that arrive in roughly chronological order: only the last seconds are in memory.

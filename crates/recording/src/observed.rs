@@ -105,7 +105,7 @@ pub struct WatchedProcess {
     pub name: String,
     pub executable: Option<String>,
     pub threads: u64,
-    /// `postgresql.service`, `container 8f3b0c1d2e4f of pod ...`; absent if the path of its cgroup names neither.
+    /// `postgresql.service`, `container 8f3b0c1d2e4f of pod ...`; absent if the cgroup's path names neither.
     pub container: Option<String>,
     /// Title that the process wrote over its command line (`postgres: checkpointer`); absent if it did not change its
     /// command line.

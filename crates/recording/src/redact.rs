@@ -110,7 +110,7 @@ pub fn line(text: &str) -> String {
     let mut shown = String::with_capacity(text.len());
     for (((word, before), plain), hidden) in parts.iter().zip(&plain).zip(&hidden) {
         shown.push_str(before);
-        // Keep the original spelling with its quotes if no part of it is secret.
+        // Keep the original spelling with its quotes if no part is secret.
         shown.push_str(if plain == hidden { word } else { hidden });
     }
     shown

@@ -35,7 +35,7 @@ pub struct SampledTask {
     /// Innermost frame first, in the recording's stacks. A wait channel is a stack with one frame.
     #[serde(default)]
     pub stack: Option<StackId>,
-    /// The cause that the symbol rules assign to the stack; absent if they know none of its frames.
+    /// The cause that the symbol rules assign to the stack; absent if no rule matches a frame.
     #[serde(default)]
     pub cause: Option<Cause>,
     /// The frame that named the cause.

@@ -26,7 +26,7 @@ pub use refused::{COLUMNS_MAX, ENTITIES_MAX};
 
 macro_rules! tables {
     ($($(#[$doc:meta])* $variant:ident => $name:literal),* $(,)?) => {
-        /// A sampled table. The name is also the stem of its file.
+        /// A sampled table. The name is also the stem of the table's file name.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
         #[serde(rename_all = "kebab-case")]
         pub enum Table { $($(#[$doc])* $variant),* }
@@ -229,7 +229,7 @@ impl Series {
         Series::of(table, Vec::new(), KeysOf::Memory(Keys::default()))
     }
 
-    /// Builds a table from its rows: the instant of each, and the index of its entity in `entities`.
+    /// Builds a table from its rows: each row's instant, and the index of the row's entity in `entities`.
     #[must_use]
     pub fn from_parts(
         table: Table,

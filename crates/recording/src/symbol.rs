@@ -148,8 +148,8 @@ pub fn meaning<S: AsRef<str>>(frames: &[S]) -> Option<Meaning<'_>> {
     meaning_inside(frames, None)
 }
 
-/// Like `meaning`, inside an open bracket such as memcg-reclaim: the bracket's own frame and those outside of it
-/// belong to the caller and are ignored.
+/// Like `meaning`, inside an open bracket such as memcg-reclaim: the bracket's own frame and the frames outside the
+/// bracket belong to the caller and are ignored.
 #[must_use]
 pub fn meaning_inside<S: AsRef<str>>(frames: &[S], bracket: Option<Cause>) -> Option<Meaning<'_>> {
     let mut best: Option<(Rank, Meaning<'_>)> = None;
@@ -170,7 +170,7 @@ pub fn meaning_inside<S: AsRef<str>>(frames: &[S], bracket: Option<Cause>) -> Op
             best = Some((rank, Meaning { cause, frame }));
         }
     }
-    // `Unexplained` marks a wait without a cause of its own.
+    // `Unexplained` marks a wait function that is not a cause.
     best.map(|(_, meaning)| meaning).filter(|meaning| meaning.cause != Cause::Unexplained)
 }
 

@@ -145,7 +145,7 @@ fn no_stage_names_a_column_by_a_string() {
         for (number, line) in text.lines().enumerate() {
             for quoted in line.split('"').skip(1).step_by(2) {
                 let mut alike = columns.iter().filter(|column| column.name == quoted).peekable();
-                // The word of a kernel's file on the same line as the constant of its column.
+                // The word of a kernel's file on the same line as the column's constant.
                 let is_mapped = |column: &Column| line.contains(&format!("::{}", column.constant));
                 if alike.peek().is_some() && !alike.any(is_mapped) {
                     strings.push(format!("{}:{}: {quoted}", path.display(), number + 1));

@@ -238,7 +238,7 @@ fn of_graphdb(graphdb: &GraphdbOutcome) -> Table {
 
 fn of_journal(journal: &JournalOutcome) -> Vec<Table> {
     let mut tables: Vec<Table> = journal_writers(journal).into_iter().collect();
-    // The precursor has a table only if it was used, or if there is no other table.
+    // The precursor has a table only if it was used, or as the only table.
     if !journal.precursor_mode.is_empty() || tables.is_empty() {
         tables.push(journal_precursor(journal));
     }

@@ -48,7 +48,7 @@ pub fn rows(victims: &[Victim], file_chars: usize) -> Vec<Vec<String>> {
     victims.iter().map(row).collect()
 }
 
-/// The meaning of the mark; `None` if no group has it.
+/// The meaning of the mark; `None` if no group is marked.
 pub fn note(victims: &[Victim]) -> Option<&'static str> {
     let any = victims.iter().any(|victim| victim.role == Role::Background);
     any.then_some("* works in the background: no client waits for it")

@@ -74,7 +74,7 @@ impl Dir {
 }
 
 /// Writes an output file that the user named. A regular file is replaced atomically and is readable only by its owner.
-/// A link, a pipe or a device (`/dev/stdout`) is written to only if nobody except root and us could have created it.
+/// A link, a pipe or a device (`/dev/stdout`) is written to only if no user except root and us could have created it.
 pub fn write_output(path: &Path, bytes: &[u8]) -> Result<(), Refusal> {
     let above = path.parent().filter(|above| !above.as_os_str().is_empty()).unwrap_or(Path::new("."));
     let dir = Dir::open(above)?;

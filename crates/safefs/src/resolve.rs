@@ -1,4 +1,4 @@
-//! Opens files below a directory without following anything out of it.
+//! Opens files below a directory without leaving the directory.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Component, Path};

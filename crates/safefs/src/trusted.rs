@@ -15,7 +15,7 @@ use crate::{Dir, Refusal};
 const LINKS_MAX: usize = 40;
 
 impl Dir {
-    /// Opens our own directory. Every component of its path must belong to root or us, and must not be writable by
+    /// Opens our own directory. Every component of the path must belong to root or us, and must not be writable by
     /// others (except sticky directories, in which others cannot replace our files).
     pub fn trusted(path: &Path) -> Result<Dir, Refusal> {
         walk(path, false)

@@ -5,9 +5,9 @@
 //! cargo run -p flatwater-sim --example verdicts -- --compare before.txt after.txt
 //! ```
 //!
-//! Remove a mechanism, run it again, and compare: a row changes its verdict if a published figure falls in or out of
-//! its tolerance, another cause is first, the direction of a fix turns, or a figure of a modern kernel moves by more
-//! than 15 %, the bound of the example `agree`.
+//! Remove a mechanism, run it again, and compare: a row changes its verdict if a published figure enters or leaves its
+//! tolerance, another cause is first, the direction of a fix turns, or a figure of a modern kernel moves by more than
+//! 15 %, the bound of the example `agree`.
 
 use std::collections::BTreeMap;
 use std::path::Path;

@@ -11,7 +11,7 @@ use flatwater_watch::lookback::LookBack;
 use flatwater_watch::now::{self, Now};
 use flatwater_watch::sight::Sight;
 
-/// Why there is no table, or no recording.
+/// Why the table or the recording is missing.
 #[derive(Debug, thiserror::Error)]
 pub enum SourceError {
     #[error("no flatwater watch answers at {}: {error}", socket.display())]

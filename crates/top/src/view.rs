@@ -71,7 +71,7 @@ pub struct Aggressor {
 pub struct View {
     pub source: String,
     pub now: Now,
-    /// Why there is no new table; empty if there is none to report.
+    /// Why the table was not updated; empty without an error.
     pub trouble: String,
     pub group: Group,
     /// Values that rows must have, in the order in which the user chose them.

@@ -253,9 +253,9 @@ mod tests {
         put("cpio", "kinds", &[&[1][..], &entries].concat());
         put("cpio", "cut", &[&[64][..], &files].concat());
         put("cpio", "outside", &[&[1, 2, 7, 1][..], b"../evilx"].concat());
-        put("console", "lines", b"\x05@booted\n@said hello\nnoise\n@done\n");
+        put("console", "lines", b"\x05@booted\n@message hello\nnoise\n@done\n");
         put("console", "long", &[&b"\xe3@failed "[..], &[b'x'; 300], b"\n\n@working"].concat());
         put("console", "no-newline", &[&[31][..], &[0xe2; 80]].concat());
-        put("console", "split-characters", "\u{2}äöü€\r\n\u{1b}[2J\u{202e}@said x\n".as_bytes());
+        put("console", "split-characters", "\u{2}äöü€\r\n\u{1b}[2J\u{202e}@message x\n".as_bytes());
     }
 }

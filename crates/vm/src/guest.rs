@@ -141,9 +141,8 @@ fn names_in(folder: &Path) -> Vec<String> {
     entries.map(|entry| entry.file_name().to_string_lossy().into_owned()).collect()
 }
 
-/// The disk with this serial number. The kernel pads serial numbers with spaces. A path of a multipath disk
-/// (nvme1c1n1: each controller of QEMU 10 is in a subsystem of its own) has the same serial number, but is hidden and
-/// has no device file.
+/// The disk with this serial number. The kernel pads serial numbers with spaces. A path of a multipath disk (nvme1c1n1:
+/// each controller of QEMU 10 has its own subsystem) has the same serial number, but is hidden and has no device file.
 fn with_serial(blocks: &Path, serial: &str) -> Option<String> {
     let attribute = |name: &String, of: &str| fs::read_to_string(blocks.join(name).join(of)).unwrap_or_default();
     let has =
@@ -151,7 +150,7 @@ fn with_serial(blocks: &Path, serial: &str) -> Option<String> {
     names_in(blocks).into_iter().find(has)
 }
 
-/// Runs the job's command in the work directory and sends each line of its output to the host.
+/// Runs the job's command in the work directory and sends its output to the host line by line.
 pub fn perform_command(command: &[String], host: &mut Host) -> io::Result<()> {
     let (program, arguments) = command.split_first().ok_or_else(|| io::Error::other("the command is empty"))?;
     let (from, to) = io::pipe()?;

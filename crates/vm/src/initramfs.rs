@@ -95,7 +95,7 @@ fn kernel_for(kernel: &Kernel, work: &Dir) -> Result<PathBuf, VmError> {
     Ok(work.path().join("kernel"))
 }
 
-/// Maximum size of a file to carry. The guest has it in memory twice while it boots.
+/// Maximum size of a file to carry. The guest has two copies in memory while it boots.
 const CARRIED_BYTES_MAX: u64 = 1 << 30;
 
 fn file_name(path: &Path) -> String {

@@ -159,7 +159,7 @@ pub fn fetch(package: Option<&str>, message: &mut dyn FnMut(&str)) -> Result<Ker
     };
     let package = package.as_str();
     let cache = cache(true)
-        .ok_or_else(|| VmError::Fetch { why: "HOME is not set, so there is no cache directory".to_owned() })?;
+        .ok_or_else(|| VmError::Fetch { why: "HOME is not set, so the cache directory is unknown".to_owned() })?;
     let cache = cache.map_err(|refusal| VmError::Fetch { why: refusal.to_string() })?;
     let staging = tempfile::tempdir().map_err(|error| VmError::Fetch { why: error.to_string() })?;
     message(&format!("fetching {package}"));

@@ -6,7 +6,7 @@
 //!
 //! - [`run`] boots a guest for a [`Job`] with [`VmOptions`] and unpacks the recording; it returns a [`VmReport`].
 //! - [`Kernel`] is a kernel image with its modules; [`kernel::find`] and [`kernel::fetch`] get one.
-//! - [`Arch`] is the architecture of a kernel and of its guest.
+//! - [`Arch`] is the architecture of a kernel and its guest.
 
 pub mod arch;
 pub mod console;
@@ -116,11 +116,11 @@ pub enum VmError {
     Machine { why: String },
     #[error("cannot prepare the guest: {what}: {source}")]
     Prepare { what: String, source: std::io::Error },
-    #[error("the guest {what}; the last lines of its console:\n{console}")]
+    #[error("the guest {what}; the last lines of the console:\n{console}")]
     Guest { what: String, console: String },
     #[error(
         "{release} did not boot: the guest {what}; use another kernel with --kernel PATH, or Debian's with `flatwater vm \
-         fetch-kernel`, or give a slow machine more time with --patience; the last lines of its console:\n{console}"
+         fetch-kernel`, or give a slow machine more time with --patience; the last lines of the console:\n{console}"
     )]
     NoBoot { release: String, what: String, console: String },
     #[error("the guest could not perform the scenario: {why}")]
@@ -171,8 +171,8 @@ pub fn run(job: &Job, options: &VmOptions, message: &mut dyn FnMut(&str)) -> Res
             Ok(report) => return Ok(VmReport { release: kernel.release, accelerator, ..report }),
             // KVM may exist and still fail (nested, no rights): try emulation next.
             Err(error @ (VmError::Guest { .. } | VmError::NoBoot { .. })) if accelerator == "kvm" => {
-                let said_by_it = error.to_string();
-                let reason = said_by_it.lines().next().unwrap_or_default();
+                let message = error.to_string();
+                let reason = message.lines().next().unwrap_or_default();
                 kernel::remember_kvm_refused();
                 message(&format!("KVM does not work here, so the machine is emulated: {reason}"));
                 last = Some(error);

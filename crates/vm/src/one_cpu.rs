@@ -1,8 +1,8 @@
 //! Restricts an emulating QEMU to one host CPU, so that the guest's CPUs and its devices do not run in parallel.
 //!
 //! With one thread for all of a guest's CPUs, QEMU before 8.1 omits the guest's memory barriers ("tcg: Do not elide
-//! memory barriers for !CF_PARALLEL in system mode", c914d46d0a64, 8.1.0), but the thread of its devices still runs in
-//! parallel. The guest's driver and the emulated NVMe device then miss each other's doorbells
+//! memory barriers for !CF_PARALLEL in system mode", c914d46d0a64, 8.1.0), but the thread that emulates the devices
+//! still runs in parallel. The guest's driver and the emulated NVMe device then miss each other's doorbells
 //! (drivers/nvme/host/pci.c: nvme_dbbuf_update_and_check_event needs its mb()), and the disk hangs until a command
 //! times out, twice for 30 s. On a single host CPU both see each other's stores. Later versions are treated alike,
 //! because asking for the version would run a program once more, as root and outside of the sandbox.

@@ -118,9 +118,9 @@ impl Machine {
         command.args(self.numa_arguments());
         command.arg("-kernel").arg(&prepared.kernel).arg("-initrd").arg(&prepared.initramfs);
         command.arg("-append").arg(arch.kernel_arguments());
-        // A pipe that we read within limits, because a file would grow for as long as the guest prints. It is passed
-        // as a descriptor, because QEMU runs as nobody, who may not open our pipe by name. It is opened for appending,
-        // because QEMU truncates other files first, which fails on a pipe.
+        // A pipe that we read within limits, because a file would grow for as long as the guest prints. It is passed as
+        // a descriptor, because QEMU runs as uid 65534, which may not open our pipe by name. It is opened for
+        // appending, because QEMU truncates other files first, which fails on a pipe.
         command.arg("-add-fd").arg(format!("fd={console},set=1"));
         command.args(["-chardev", "file,id=console,path=/dev/fdset/1,append=on", "-serial", "chardev:console"]);
         match arch {

@@ -3,8 +3,8 @@
 //! A guest measures the rate at boot against a timer that QEMU emulates (arch/x86/kernel/tsc.c: pit_calibrate_tsc,
 //! pit_hpet_ptimer_calibrate_cpu). If QEMU does not get the CPU during this time, the measured rate is too low and the
 //! guest's clock runs too fast: with 120 runnable threads on two CPUs, Debian's 5.10 printed "PIT calibration deviates
-//! from HPET: 171529 2596130", used the former, and counted 140 s in the 43 s of its boot. A rate passed with
-//! `tsc_early_khz` (since 5.6) is not measured, and the kernel accepts a later refinement only within 1 % of it.
+//! from HPET: 171529 2596130", used the former, and counted 140 s while it booted for 43 s. A rate passed with
+//! `tsc_early_khz` (since 5.6) is not measured, and the kernel accepts a later refinement only within 1 % of that rate.
 
 use std::thread::sleep;
 use std::time::{Duration, Instant};

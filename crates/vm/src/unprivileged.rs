@@ -1,4 +1,4 @@
-//! Runs QEMU as nobody if root started it: an attacker who breaks out of a guest is then nobody, not root.
+//! Runs QEMU as uid 65534 if root started it: an attacker who breaks out of a guest is then not root.
 
 use std::fs::File;
 use std::io;
@@ -13,8 +13,8 @@ use rustix::io::FdFlags;
 use rustix::process::Signal;
 use rustix::thread::CpuSet;
 
-/// `nobody` and `nogroup`: the kernel's overflow ids (kernel/sys.c), which are the same everywhere.
-const NOBODY: u32 = 65_534;
+/// The kernel's overflow uid and gid (kernel/sys.c), which are the same everywhere.
+const OVERFLOW_ID: u32 = 65_534;
 
 fn is_root() -> bool {
     rustix::process::geteuid().is_root()
@@ -32,14 +32,14 @@ pub fn let_through(dir: &Dir) -> io::Result<()> {
 /// directory.
 pub fn give(file: &File) -> io::Result<()> {
     if is_root() {
-        rustix::fs::fchown(file, Some(Uid::from_raw(NOBODY)), Some(Gid::from_raw(NOBODY)))?;
+        rustix::fs::fchown(file, Some(Uid::from_raw(OVERFLOW_ID)), Some(Gid::from_raw(OVERFLOW_ID)))?;
     }
     Ok(())
 }
 
-/// Configures the command: as root, it runs as nobody but keeps the group that may use KVM. It can never gain
+/// Configures the command: as root, it runs as uid 65534 but keeps the group that may use KVM. It can never gain
 /// privileges, inherits no descriptor except the console's, runs only on `cpus` if given, and is killed when we exit.
-pub fn start_as_nobody(command: &mut Command, console: &impl AsRawFd, cpus: Option<CpuSet>) {
+pub fn start_unprivileged(command: &mut Command, console: &impl AsRawFd, cpus: Option<CpuSet>) {
     let (root, console) = (is_root(), console.as_raw_fd());
     let kvm = std::fs::metadata("/dev/kvm").ok().map(|meta| meta.gid()).filter(|gid| *gid != 0);
     let groups: Vec<Gid> = kvm.into_iter().map(Gid::from_raw).collect();
@@ -55,8 +55,8 @@ pub fn start_as_nobody(command: &mut Command, console: &impl AsRawFd, cpus: Opti
             }
             if root {
                 rustix::thread::set_thread_groups(&groups)?;
-                rustix::thread::set_thread_gid(Gid::from_raw(NOBODY))?;
-                rustix::thread::set_thread_uid(Uid::from_raw(NOBODY))?;
+                rustix::thread::set_thread_gid(Gid::from_raw(OVERFLOW_ID))?;
+                rustix::thread::set_thread_uid(Uid::from_raw(OVERFLOW_ID))?;
                 // Changing the ids clears it in the kernel.
                 rustix::process::set_parent_process_death_signal(Some(Signal::KILL))?;
             }

@@ -1,4 +1,4 @@
-//! Runs one guest from its boot to the return of its recording: its lines, its watchdog, its end, and the cleanup.
+//! Runs one guest from boot to the return of the recording: its lines, its watchdog, its end, and the cleanup.
 
 use std::collections::HashMap;
 use std::ffi::OsString;
@@ -32,7 +32,7 @@ const TAKEN: Limits = Limits { entries: 256, file_bytes: 1 << 30, total_bytes: 2
 /// Maximum number of bytes of QEMU's own error output.
 const ERROR_BYTES_MAX: u64 = 4096;
 
-/// A directory for one guest's files, removed on drop. Other users may pass through it (QEMU runs as nobody) but not
+/// A directory for one guest's files, removed on drop. Other users may pass through it (QEMU runs as uid 65534) but not
 /// list it.
 #[derive(Debug)]
 pub struct WorkDirectory {
@@ -114,11 +114,11 @@ pub fn boot(
     let started = Instant::now();
     let (console_reader, console_writer) = std::io::pipe().map_err(VmError::prepare("a pipe for the console"))?;
     let mut command = machine.command(prepared, accelerator, console_writer.as_raw_fd());
-    // Kept open: at the end of its input QEMU regards a virtio port as closed, and the guest would block forever on
-    // writing to it.
+    // Kept open: at the end of input QEMU regards a virtio port as closed, and the guest would block forever on writing
+    // to it.
     let (input, _held) = std::io::pipe().map_err(VmError::prepare("a pipe for QEMU's input"))?;
     command.stdin(input).stdout(Stdio::piped()).stderr(Stdio::piped());
-    unprivileged::start_as_nobody(&mut command, &console_writer, one_cpu::needed(accelerator));
+    unprivileged::start_unprivileged(&mut command, &console_writer, one_cpu::needed(accelerator));
     let child = command.spawn().map_err(|error| match error.kind() {
         std::io::ErrorKind::NotFound => VmError::no_qemu(prepared.arch),
         _ => VmError::Prepare { what: prepared.arch.qemu().to_owned(), source: error },

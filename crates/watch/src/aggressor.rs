@@ -21,7 +21,7 @@ pub struct Share {
 /// Maximum number of requests kept. The kernel side reports a request once, and several calls may wait for it.
 const REQUESTS_MAX: usize = 4_096;
 
-/// Recent requests, each with the owners of the requests ahead of it in the device's queue.
+/// Recent requests, each with the owners of the earlier requests in the device's queue.
 #[derive(Debug, Default)]
 pub struct Requests {
     known: BTreeMap<u64, Known>,

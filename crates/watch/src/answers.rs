@@ -110,7 +110,7 @@ pub(crate) fn answerer(shared: &Arc<Mutex<Shared>>) -> Arc<Answerer> {
             };
             Answer { status: 200, kind, body: lock(&shared).rendered(form) }
         }
-        // There is no status until the hooks are attached.
+        // The status is null until the hooks are attached.
         Asked::Status if lock(&shared).status.is_null() => {
             Answer { status: 503, kind: http::TEXT, body: (*b"flatwater watch is starting\n").into() }
         }

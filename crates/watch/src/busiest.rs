@@ -52,7 +52,7 @@ mod tests {
     }
 
     #[test]
-    fn a_name_with_parentheses_is_no_field_and_kernel_threads_are_left_out() {
+    fn a_name_with_parentheses_is_one_field_and_kernel_threads_are_left_out() {
         let rest = "S 1 7 7 0 -1 4194560 1 0 0 0 11 22 0 0 20 0 1 0 5";
         assert_eq!(ticks(&format!("7 (evil) R 1 2) {rest}")), Some(22));
         assert_eq!(ticks(&format!("7 (kworker/0:1) {}", rest.replacen("S 1", "I 2", 1))), None);

@@ -126,7 +126,7 @@ pub(crate) mod tests {
     use std::os::unix::fs::chown;
     use std::path::Path;
 
-    use needs::NOBODY;
+    use needs::UNPRIVILEGED_ID;
 
     use super::{Hierarchies, unit_of};
 
@@ -141,7 +141,7 @@ pub(crate) mod tests {
     }
 
     fn give_away(place: &Path, group: &str) {
-        chown(place.join(group), Some(NOBODY), None).expect("given away, as root");
+        chown(place.join(group), Some(UNPRIVILEGED_ID), None).expect("given away, as root");
     }
 
     #[test]

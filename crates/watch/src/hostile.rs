@@ -9,7 +9,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use needs::{NOBODY, as_nobody};
+use needs::{UNPRIVILEGED_ID, as_unprivileged};
 
 use crate::config::Config;
 use crate::http::{Answer, Answerer, Asked, CONNECTIONS_MAX, Server, TEXT, ask};
@@ -56,7 +56,7 @@ fn answering_threads() -> usize {
 fn ten_thousand_connections_of_one_user_leave_eight_threads_and_an_answer_for_others() {
     let server = server(None);
     let address = server.listening.expect("listens");
-    let most = as_nobody(|| {
+    let most = as_unprivileged(|| {
         let mut most = 0;
         let mut held = Vec::new();
         for number in 0..10_000 {
@@ -83,7 +83,7 @@ fn ten_thousand_connections_of_one_user_leave_eight_threads_and_an_answer_for_ot
 fn s4_silent_connections_keep_no_one_out() {
     let server = server(None);
     let address = server.listening.expect("listens");
-    let silent = as_nobody(|| {
+    let silent = as_unprivileged(|| {
         (0..3 * CONNECTIONS_MAX).filter_map(|_| TcpStream::connect(address).ok()).collect::<Vec<TcpStream>>()
     });
     assert_eq!(silent.len(), 3 * CONNECTIONS_MAX);
@@ -91,7 +91,7 @@ fn s4_silent_connections_keep_no_one_out() {
     // The user's own incomplete requests do not keep the user out either.
     let mut half: Vec<TcpStream> =
         (0..CONNECTIONS_MAX).map(|_| TcpStream::connect(address).expect("connects")).collect();
-    half.iter_mut().for_each(|stream| _ = stream.write_all(b"GET /met"));
+    half.iter_mut().for_each(|stream| _ = stream.write_all(b"GET /metr"));
     assert!(is_served(&server), "a complete request takes precedence over silent connections");
     drop((silent, half));
 }
@@ -100,7 +100,7 @@ fn s4_silent_connections_keep_no_one_out() {
 fn s1_a_loop_of_requests_is_limited_and_others_are_always_answered() {
     let server = server(None);
     let began = Instant::now();
-    let answered = as_nobody(|| {
+    let answered = as_unprivileged(|| {
         // The daemon refuses this many in less than a second.
         (0..1_000).filter(|_| is_served(&server)).count() as u64
     });
@@ -140,7 +140,7 @@ fn other_users_cannot_open_or_replace_the_owners_socket() {
     let place = place.expect("a directory");
     let path = place.path().join("run/watch.sock");
     let _server = server(Some(&path));
-    as_nobody(|| {
+    as_unprivileged(|| {
         let refused = UnixStream::connect(&path).expect_err("not his");
         assert_eq!(refused.kind(), std::io::ErrorKind::PermissionDenied);
         assert!(
@@ -164,7 +164,7 @@ fn a_configuration_that_others_can_write_is_refused() {
         assert!(refused.to_string().contains("chmod go-w"), "{refused}");
     }
     std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o644)).expect("chmod");
-    chown(&path, Some(NOBODY), None).expect("given away");
+    chown(&path, Some(UNPRIVILEGED_ID), None).expect("given away");
     let refused = Config::read(&path).expect_err("another's");
     assert!(refused.to_string().contains("belongs to uid 65534"), "{refused}");
     // A symbolic link is the administrator's choice; a FIFO is refused.

@@ -134,7 +134,8 @@ mod tests {
     fn s9_a_users_group_does_not_pose_as_a_unit() {
         let path = "/system.slice/x.service/postgresql.service";
         let (place, hierarchies) = hierarchy(&[path.trim_start_matches('/'), "jobs/postgresql.service"]);
-        std::os::unix::fs::chown(place.path().join("jobs"), Some(needs::NOBODY), None).expect("given away, as root");
+        std::os::unix::fs::chown(place.path().join("jobs"), Some(needs::UNPRIVILEGED_ID), None)
+            .expect("given away, as root");
         assert_eq!(owner_of(&format!("0::{path}\n"), "dd", &hierarchies).name(), "x.service");
         let owner = owner_of("0::/jobs/postgresql.service\n", "dd", &hierarchies);
         assert_eq!((owner.name(), &*owner.container), ("/jobs/postgresql.service", ""));

@@ -136,7 +136,7 @@ fn request(from: SocketAddr, to: SocketAddr, sequence: u32) -> Vec<u8> {
 mod tests {
     use std::net::{TcpListener, TcpStream};
 
-    use needs::{NOBODY, as_nobody};
+    use needs::{UNPRIVILEGED_ID, as_unprivileged};
 
     use rustix::net::{AddressFamily, SendFlags, SocketFlags, SocketType, send, socketpair};
 
@@ -148,9 +148,9 @@ mod tests {
         for at in ["127.0.0.1:0", "[::1]:0", "127.0.0.7:0"] {
             let listener = TcpListener::bind(at).expect("listens");
             let address = listener.local_addr().expect("an address");
-            let client = as_nobody(|| TcpStream::connect(address).expect("connects"));
+            let client = as_unprivileged(|| TcpStream::connect(address).expect("connects"));
             let (stream, _) = listener.accept().expect("accepted");
-            assert_eq!(peers.of(&stream), Peer::User(NOBODY), "{at}");
+            assert_eq!(peers.of(&stream), Peer::User(UNPRIVILEGED_ID), "{at}");
             drop(client);
             // Closed: the peer is unknown, and not root.
             assert_eq!(peers.of(&stream), Peer::Unknown, "{at}");

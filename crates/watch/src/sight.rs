@@ -79,7 +79,7 @@ pub struct Sight {
 struct Exact {
     tracer: Tracer,
     hooks: Vec<HookStatus>,
-    stacks_told: usize,
+    stacks_reported: usize,
     /// The first id of this tracer's stacks.
     first_id: u32,
 }
@@ -218,7 +218,7 @@ impl Sight {
 
     fn take_exact(&mut self, tracer: Tracer, hooks: Vec<HookStatus>) {
         self.events.push(Event::new(monotonic_ns(), EventKind::Timing { every_call: true }));
-        self.exact = Some(Exact { tracer, hooks, stacks_told: 0, first_id: self.next_exact_id });
+        self.exact = Some(Exact { tracer, hooks, stacks_reported: 0, first_id: self.next_exact_id });
     }
 
     fn look_at_arming(&mut self, now_ns: u64) {
@@ -236,7 +236,7 @@ impl Sight {
             Some(Err(TryRecvError::Disconnected)) => self.arming = None,
             Some(Err(TryRecvError::Empty)) | None => {}
         }
-        let worn = self.exact.as_ref().is_some_and(|exact| exact.stacks_told > STACKS_MAX);
+        let worn = self.exact.as_ref().is_some_and(|exact| exact.stacks_reported > STACKS_MAX);
         if self.wanted.level == Level::Calls {
             if worn {
                 self.attach(self.wanted);
@@ -380,13 +380,13 @@ impl Sight {
     fn take_timed(&mut self, second: &mut Second) -> Vec<Call> {
         let Some(exact) = &mut self.exact else { return Vec::new() };
         let mut calls = exact.tracer.drain();
-        let mut stacks = exact.tracer.stacks_from(exact.stacks_told);
-        exact.stacks_told += stacks.len();
+        let mut stacks = exact.tracer.stacks_from(exact.stacks_reported);
+        exact.stacks_reported += stacks.len();
         let renamed = |id: &mut StackId| id.0 = id.0.wrapping_add(exact.first_id);
         stacks.iter_mut().for_each(|stack: &mut Stack| renamed(&mut stack.id));
         let segments = calls.iter_mut().flat_map(|call| call.segments.iter_mut());
         segments.filter_map(|segment| segment.stack.as_mut()).for_each(renamed);
-        let next_id = exact.first_id.wrapping_add(exact.stacks_told as u32);
+        let next_id = exact.first_id.wrapping_add(exact.stacks_reported as u32);
         self.next_exact_id = next_id.max(EXACT_IDS);
         self.stacks.extend(stacks.into_iter().map(|stack| (stack.id, Arc::new(stack))));
         second.latency = exact.tracer.latencies(self.since_ns, second.end_ns);

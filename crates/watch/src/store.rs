@@ -402,7 +402,7 @@ pub(crate) mod tests {
             ("flatwater-thesis", "chapter.tex"),
             ("flatwater-20261118-110640-thesis", "chapter.tex"),
             ("flatwater-tables", "calls.parquet"),
-            (".making-sense", "of.it"),
+            (".making-sense", "notes.txt"),
         ] {
             fs::create_dir(path.join(dir)).expect("made");
             fs::write(path.join(dir).join(file), "dear").expect("written");
@@ -420,7 +420,7 @@ pub(crate) mod tests {
 
     /// Fails on 5d310ca9, where a kill left directories that no reader accepts and that were never removed.
     #[test]
-    fn what_a_kill_leaves_is_no_recording_and_is_removed_at_the_next_start() {
+    fn directories_that_a_kill_left_are_not_recordings_and_are_removed_at_the_next_start() {
         let (_place, store) = store(|_| {});
         let begin = || store.begin("stall", &Account::machine(), SystemTime::now()).expect("begins");
         std::mem::forget(begin());

@@ -159,7 +159,7 @@ impl Shared {
 impl Workload for Graphdb {
     fn footprint(&self) -> Footprint {
         let threads = self.readers + self.writers + 1;
-        // The rate of a writer that never stalls. Each write is assumed to run at 100 MB/s, in case there is no pause.
+        // The rate of a writer that never stalls. Each write is assumed to run at 100 MB/s, in case the pause is 0.
         let cycle_ns = self.burst_pause_ns + self.burst_bytes.saturating_mul(10);
         let per_writer = u128::from(self.burst_bytes) * 1_000_000_000 / u128::from(cycle_ns.max(1));
         Footprint {

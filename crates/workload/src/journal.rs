@@ -32,7 +32,7 @@ const PARAMS: &[ParamSpec] = &[
         name: "writers",
         kind: ParamKind::Count { min: 1, max: 1024 },
         default: "1",
-        sentence: "Number of writers, each with a file of its own.",
+        sentence: "Number of writers, each with its own file.",
     },
     ParamSpec {
         name: "roll_size",

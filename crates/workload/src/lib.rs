@@ -155,7 +155,7 @@ pub enum Op {
     Unlock {
         lock: LockId,
     },
-    /// Starts the actor with this index (one with `start: ActorStart::OnSpawn`) as a process of its own.
+    /// Starts the actor with this index (one with `start: ActorStart::OnSpawn`) as a separate process.
     Spawn {
         actor: usize,
     },
@@ -296,7 +296,7 @@ pub enum Role {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ActorStart {
     Immediately,
-    /// Begins when another actor yields `Op::Spawn` with its index; on the host as a process of its own.
+    /// Begins when another actor yields `Op::Spawn` with its index; on the host as a separate process.
     OnSpawn,
 }
 
@@ -320,7 +320,7 @@ pub trait Workload: Send + Sync {
     /// Creates the actors, each with a random generator derived from the seed. Every call creates new ones.
     fn actors(&self) -> Vec<Actor>;
 
-    /// Path relative to the scenario's directory; never outside of it.
+    /// Path relative to the scenario's directory; never outside that directory.
     fn path(&self, file: FileId) -> String;
 
     /// The directory of this file, for models that count dentries and inodes. By default all files are in the

@@ -45,11 +45,11 @@ const PARAMS: &[ParamSpec] = &[
         name: "threads",
         kind: ParamKind::Count { min: 1, max: 1024 },
         default: "8",
-        sentence: "Server threads, each with mailboxes of its own.",
+        sentence: "Server threads, each with its own mailboxes.",
     },
     share("deliver", "0.2", "Share of a server's actions that deliver a message: create in tmp, write, rename to new."),
     share("expunge", "0.2", "Share that unlink the oldest message of a mailbox."),
-    share("list", "0.3", "Share that list a mailbox and stat some of its messages; the other actions read messages."),
+    share("list", "0.3", "Share that list a mailbox and stat some of the messages; the other actions read messages."),
     ParamSpec {
         name: "stats",
         kind: ParamKind::Count { min: 0, max: 1 << 20 },

@@ -17,7 +17,7 @@ const PARAMS: &[ParamSpec] = &[
         name: "threads",
         kind: ParamKind::Count { min: 1, max: 4096 },
         default: "1",
-        sentence: "Number of programs, each with memory of its own.",
+        sentence: "Number of programs, each with its own memory.",
     },
     ParamSpec {
         name: "size",

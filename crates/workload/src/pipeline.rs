@@ -18,7 +18,7 @@ const PARAMS: &[ParamSpec] = &[
         name: "pipelines",
         kind: ParamKind::Count { min: 1, max: 256 },
         default: "1",
-        sentence: "Number of concurrent pipelines, each with files of its own.",
+        sentence: "Number of concurrent pipelines, each with its own files.",
     },
     ParamSpec {
         name: "tasks",

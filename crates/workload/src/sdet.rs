@@ -1,5 +1,5 @@
-//! Software developers at work: N concurrent scripts, each a random permutation of the same multiset of commands in a
-//! directory tree of its own. Runs follow each other, so the caches that one run leaves behind affect the next.
+//! Software developers at work: N concurrent scripts, each a random permutation of the same multiset of commands in its
+//! own directory tree. Runs follow each other, so the caches that one run leaves behind affect the next.
 //!
 //! Modelled on the published description of SDET: the kinds of commands are from there, their sizes are ours. Files
 //! are larger than twelve 1 KiB blocks, so they have indirect blocks, whose buffers truncation forgets.
@@ -88,7 +88,7 @@ const PARAMS: &[ParamSpec] = &[
         name: "process",
         kind: ParamKind::Choice(&["command", "script"]),
         default: "command",
-        sentence: "Whether each command is a process of its own, as in a shell, or only each script.",
+        sentence: "Whether each command is a separate process, as in a shell, or only each script.",
     },
     SCALE,
 ];
@@ -103,7 +103,7 @@ struct Sdet {
     tree: Tree,
 }
 
-/// Layout of each script's directory tree, and the ids of its files and directories.
+/// Layout of each script's directory tree, and the ids of the tree's files and directories.
 #[derive(Clone, Copy, Debug)]
 struct Tree {
     seed: u64,
@@ -171,7 +171,7 @@ fn build(params: &Params, seed: u64) -> Result<Box<dyn Workload>, ParamError> {
         return Err(ParamError::Impossible {
             workload: "sdet".to_owned(),
             why: format!(
-                "scripts and runs come to {} scripts, each with {} processes of its own: the maximum is {SCRIPTS_MAX} scripts",
+                "scripts and runs come to {} scripts, each with {} processes: the maximum is {SCRIPTS_MAX} scripts",
                 scripts * runs,
                 script::COMMANDS
             ),

@@ -16,7 +16,7 @@ const PARAMS: &[ParamSpec] = &[
         name: "threads",
         kind: ParamKind::Count { min: 1, max: 256 },
         default: "1",
-        sentence: "Number of threads, each with a file of its own.",
+        sentence: "Number of threads, each with its own file.",
     },
     ParamSpec {
         name: "file_size",

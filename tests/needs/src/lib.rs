@@ -133,17 +133,18 @@ fn is_required(need: Need, list: &str) -> Result<bool, String> {
     Ok(required)
 }
 
-/// The unprivileged user of the exploits.
-pub const NOBODY: u32 = 65_534;
+/// Uid and gid of the unprivileged user of the exploits: the overflow ids of the kernel.
+pub const UNPRIVILEGED_ID: u32 = 65_534;
 
-/// Runs `work` as `NOBODY` on a new thread. Linux credentials belong to a thread, and its new threads inherit them.
-pub fn as_nobody<T: Send>(work: impl FnOnce() -> T + Send) -> T {
+/// Runs `work` as `UNPRIVILEGED_ID` on a new thread. Linux credentials belong to a thread, and its new threads inherit
+/// them.
+pub fn as_unprivileged<T: Send>(work: impl FnOnce() -> T + Send) -> T {
     assert!(rustix::process::geteuid().is_root(), "these exploits are against root: run the tests as root");
     std::thread::scope(|threads| {
         let thread = threads.spawn(|| {
             rustix::thread::set_thread_groups(&[]).expect("root");
-            rustix::thread::set_thread_gid(rustix::fs::Gid::from_raw(NOBODY)).expect("root");
-            rustix::thread::set_thread_uid(rustix::fs::Uid::from_raw(NOBODY)).expect("root");
+            rustix::thread::set_thread_gid(rustix::fs::Gid::from_raw(UNPRIVILEGED_ID)).expect("root");
+            rustix::thread::set_thread_uid(rustix::fs::Uid::from_raw(UNPRIVILEGED_ID)).expect("root");
             work()
         });
         thread.join().expect("the other user's part")

@@ -17,7 +17,7 @@ pub fn prompts(paste: &Paste<'_>) -> Option<Files> {
 }
 
 const ABOVE: &str = "Hello all,\n\nour shop has been slow since last week, and the team is puzzled. Below is what we \
-    collected;\nthe machine stands in the second data centre, and the support contract has ended.\n";
+    collected;\nthe machine is in the second data centre, and the support contract has ended.\n";
 const BELOW: &str = "Any hint is welcome, and I can send more on Monday.\n\nBest regards,\nJane\n";
 
 pub fn prose(paste: &Paste<'_>) -> Option<Files> {

@@ -136,7 +136,7 @@ fn scans(kswapd: i64, direct: i64) -> Recording {
 }
 
 #[test]
-fn a_sum_is_counted_only_if_one_of_its_parts_is_unsteady() {
+fn a_sum_is_counted_only_if_a_part_is_unsteady() {
     let counted = |again: &Recording| {
         let found =
             agree_beside(&scans(1000, 500), std::slice::from_ref(again), &scans(800, 600)).alignments.swap_remove(0);

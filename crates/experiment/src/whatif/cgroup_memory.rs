@@ -56,7 +56,7 @@ mod tests {
         let at_ns = rows.values("rss").nth(3).expect("a sample").0 - real.header.clock.start_ns;
         let journal = Scenario::load("journal").expect("built in");
         let steps = |scenario: &Scenario| {
-            let found = in_cgroup(&real, scenario).expect("the recording has it");
+            let found = in_cgroup(&real, scenario).expect("the recording has cgroup samples");
             found.iter().map(|step| (step.at.0, step.bytes())).collect::<Vec<_>>()
         };
         assert_eq!(steps(&journal), [(0, 3_145_728), (at_ns, 2_097_152)]);

@@ -125,7 +125,7 @@ mod tests {
     use flatwater_recording::OpKind;
 
     #[test]
-    fn a_sweep_is_a_range_or_a_list_in_the_unit_of_its_knob() {
+    fn a_sweep_is_a_range_or_a_list_in_the_knobs_unit() {
         let sizes = Sweep::parse("vm.min_free_kbytes=64M..1G").expect("a range");
         assert_eq!(sizes.values, ["65536", "131072", "262144", "524288", "1048576"]);
         let small = Sweep::parse("vm.dirty_bytes=4M..256M").expect("a range");

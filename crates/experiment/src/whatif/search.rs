@@ -62,7 +62,7 @@ pub fn combinations(sweeps: &[Sweep], most: usize, seed: u64) -> Result<Vec<Vec<
     Ok(all)
 }
 
-/// Performs all combinations on `jobs` threads and calls `told` with the number of finished runs after each.
+/// Performs all combinations on `jobs` threads and calls `progress` with the number of finished runs after each.
 pub fn search<E: std::fmt::Display>(
     scenario: &Scenario,
     settings: &[Vec<(&'static str, String)>],

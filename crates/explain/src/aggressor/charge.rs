@@ -164,7 +164,7 @@ fn of_cause<'a>(links: &Links<'a>, call: &Call, segment: &Segment, whole: Interv
     }
 }
 
-/// The cost of a share for its callers, who copy the names of its party and file; counted against the bound on
+/// The cost of a share for its callers, who copy the names of the party and the file; counted against the bound on
 /// rows.
 fn weight(party: &Party<'_>, file: Option<&str>) -> usize {
     let names = match party {

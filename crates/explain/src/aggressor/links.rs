@@ -60,7 +60,7 @@ const STEPS_MAX: u64 = 100_000_000;
 /// A call, by thread id and start.
 type CallKey = (u32, u64);
 
-/// The facts of a call that all of its charges share.
+/// The facts of a call that all its charges share.
 #[derive(Clone, Copy, Debug)]
 struct OfCall<'a> {
     call: (u32, CallKey, u64),
@@ -157,7 +157,7 @@ impl<'a> Links<'a> {
         self.steps.get() > STEPS_MAX
     }
 
-    fn meanwhile<'b, K: Copy + Ord, R>(
+    fn overlapping<'b, K: Copy + Ord, R>(
         &'b self,
         spans: &'b Spans<'a, K, R>,
         key: K,
@@ -169,22 +169,22 @@ impl<'a> Links<'a> {
 
     /// Rows of processes that dirtied pages in an interval.
     pub(super) fn dirtiers(&self, within: (u64, u64)) -> impl Iterator<Item = &'a Dirtier> {
-        self.meanwhile(&self.dirtiers, (), within)
+        self.overlapping(&self.dirtiers, (), within)
     }
 
     /// Rows of processes that took memory in an interval.
     pub(super) fn memory_users(&self, within: (u64, u64)) -> impl Iterator<Item = &'a MemoryUser> {
-        self.meanwhile(&self.memory_users, (), within)
+        self.overlapping(&self.memory_users, (), within)
     }
 
     /// Rows of processes that had requests at devices in an interval.
     pub(super) fn queue_owners(&self, within: (u64, u64)) -> impl Iterator<Item = &'a QueueOwner> {
-        self.meanwhile(&self.queue_owners, (), within)
+        self.overlapping(&self.queue_owners, (), within)
     }
 
     /// The sleeps of the call's own thread that overlap an interval, by start.
     pub(super) fn sleeps_within(&self, call: &Call, within: (u64, u64)) -> impl Iterator<Item = &'a Wait> {
-        self.meanwhile(&self.links, ((call.tid, call.start_ns), 0, 0), within)
+        self.overlapping(&self.links, ((call.tid, call.start_ns), 0, 0), within)
     }
 
     /// The sleeps of the call's own thread.
@@ -205,7 +205,7 @@ impl<'a> Links<'a> {
 
     /// As `behind`, only those that overlap an interval, by start.
     pub(super) fn behind_within(&self, call: &Call, wait: &Wait, within: (u64, u64)) -> impl Iterator<Item = &'a Wait> {
-        Links::key_behind(call, wait).into_iter().flat_map(move |key| self.meanwhile(&self.links, key, within))
+        Links::key_behind(call, wait).into_iter().flat_map(move |key| self.overlapping(&self.links, key, within))
     }
 
     fn key_behind(call: &Call, wait: &Wait) -> Option<(CallKey, u32, u32)> {
@@ -226,12 +226,12 @@ impl<'a> Links<'a> {
 
     /// Who ran in an interval while the call's thread waited for a CPU.
     pub(super) fn cpu_owners(&self, call: &Call, within: (u64, u64)) -> impl Iterator<Item = &'a CpuOwner> {
-        self.meanwhile(&self.cpus, ((call.tid, call.start_ns), None), within)
+        self.overlapping(&self.cpus, ((call.tid, call.start_ns), None), within)
     }
 
     /// Who ran in an interval while this kernel thread, which the call waited for, waited for a CPU.
     pub(super) fn cpu_waits_of(&self, call: &Call, tid: u32, within: (u64, u64)) -> impl Iterator<Item = &'a CpuOwner> {
-        self.meanwhile(&self.cpus, ((call.tid, call.start_ns), Some(tid)), within)
+        self.overlapping(&self.cpus, ((call.tid, call.start_ns), Some(tid)), within)
     }
 
     /// Who ran while threads that were to serve this request waited for a CPU.

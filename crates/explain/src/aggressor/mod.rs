@@ -358,8 +358,8 @@ impl Sums {
                     add_to(&mut self.own_queue_ns, ns);
                 }
                 let is_thread = task.pid == call.pid;
-                // Requests of the calling thread itself, or of its process if the thread is unknown, do not count
-                // as another part of the target.
+                // Requests of the calling thread, or of the calling process if the thread is unknown, do not count as
+                // another part of the target.
                 if task.is_only_a_cgroup() || is_thread && (task.tid == 0 || task.tid == call.tid) {
                     return;
                 }
@@ -376,7 +376,8 @@ impl Sums {
         }
     }
 
-    /// A copy without time that is not the device's: waits of its threads for a CPU, and repeated reads.
+    /// A copy without the time that the device did not cause: waits of aggressors' threads for a CPU, and repeated
+    /// reads.
     fn at_device(&self) -> Sums {
         let mut left = self.clone();
         let elsewhere = [Means::Cpu, Means::Memory];
@@ -422,7 +423,7 @@ impl Sums {
     }
 
     fn answer(&self) -> Option<(Vec<Aggressor>, Answerable)> {
-        // If no party is known, there is no answer at all, not even that no other process is to blame.
+        // Without a known party, nothing is answered, not even that no other process is to blame.
         if self.total_ns == 0 || self.unknown_ns >= self.total_ns {
             return None;
         }

@@ -107,7 +107,7 @@ mod tests {
                 ahead(1, "dd", "/", Some("254:1"), 90),
                 ahead(1, "dd", "/", Some("254:2"), 10),
                 ahead(1, "backup", "/jobs", Some("254:2"), 50),
-                // The flush shows no file system of its own; other requests to its device do.
+                // The flush does not show its file system; other requests to the same device do.
                 ahead(2, "rsync", "/jobs", Some("254:2"), 50),
                 ahead(2, "cp", "/home", Some("254:1"), 50),
                 ahead(3, "tar", "/home", Some("254:17"), 50),

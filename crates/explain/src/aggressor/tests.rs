@@ -260,7 +260,7 @@ fn a_wait_for_a_cpu_is_charged_to_the_running_process() {
 }
 
 #[test]
-fn a_flush_of_a_neighbours_data_accuses_the_neighbour_and_one_of_its_own_the_device() {
+fn a_flush_of_a_neighbours_data_accuses_the_neighbour_and_a_flush_of_own_data_the_device() {
     let flushed = |owner: Task| {
         slept(Cause::DeviceWait, 100, |recording, wait| {
             recording.requests.push(Request { op: RequestOp::Flush, bytes: 0, ..request(1, None) });

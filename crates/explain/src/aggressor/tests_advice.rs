@@ -27,7 +27,7 @@ fn a_neighbour_in_the_targets_cgroup_is_moved_out_first() {
     let shared = fixes_beside("/app");
     assert!(
         shared.ends_with(
-            "a memory cgroup of its own: it shares /app with the target, which a limit there would delay as well"
+            "its own memory cgroup: it shares /app with the target, which a limit there would delay as well"
         ),
         "{shared}"
     );

@@ -123,7 +123,7 @@ fn a_commit_of_little_metadata_or_own_changes_names_no_aggressor() {
 
 /// Any completing request wakes a task that waits for a free one, so the holders of the requests are charged.
 #[test]
-fn a_full_queue_is_charged_to_the_holders_of_its_requests() {
+fn a_full_queue_is_charged_to_the_holders_of_the_requests() {
     let made = slept(Cause::RequestQueue, 100, |recording, wait| {
         recording.requests.push(request(1, Some(Task::new(7, 7, "redis-server"))));
         recording.waits.push(Wait { waker_kind: WakerKind::SoftIrq, duration_ns: 90 * MS, ..wait.clone() });

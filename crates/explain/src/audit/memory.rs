@@ -148,7 +148,7 @@ fn cgroup(path: &str, limit: i64, file: i64, dirty: i64, hits: i64) -> Advice {
     let size = |bytes: i64| Bytes(u64::try_from(bytes).unwrap_or(0)).to_string();
     let why = "the cgroup is full of page cache: processes that write in it must reclaim";
     let mut evidence = vec![Evidence::new(
-        format!("{} of its limit of {} is page cache", size(file), size(limit)),
+        format!("{} of the limit of {} is page cache", size(file), size(limit)),
         file as f64,
         "bytes",
     )];

@@ -28,7 +28,7 @@ pub enum Weight {
 /// Advice to change one setting.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Advice {
-    /// The knob's key, or the name of a file for which there is no knob.
+    /// The knob's key, or the name of a file that no knob covers.
     pub setting: String,
     /// The present value.
     pub old: String,
@@ -87,7 +87,7 @@ impl Snapshot<'_> {
         self.recording.table(Table::Vmstat)?.rows_of(&Entity::default())?.last(column)
     }
 
-    /// The total of allocstall since boot: since 4.10 the sum of its counters for each zone.
+    /// The total of allocstall since boot: since 4.10 the sum of the per-zone counters.
     fn allocstall(&self) -> Option<i64> {
         let table = self.recording.table(Table::Vmstat)?;
         let rows = table.rows_of(&Entity::default())?;

@@ -54,7 +54,7 @@ fn counted(facts: &Facts<'_>) -> Option<Finding> {
         return None;
     }
     let name = if name.is_empty() { "the cgroup" } else { &name };
-    let text = format!("{name} ran out of its quota in {throttled} of {periods} periods ({:.0} %)", share * 100.0);
+    let text = format!("{name} used up its quota in {throttled} of {periods} periods ({:.0} %)", share * 100.0);
     let finding =
         Finding::inferred(CauseId::CpuQuota, 0.6, ENTRY.headline).with([Evidence::new(text, share * 100.0, "%")]);
     let finding = finding.but([Evidence::statement("a single reading counts since the cgroup was created")]);

@@ -95,8 +95,8 @@ fn from_twins(facts: &Facts<'_>) -> Option<Evidence> {
     Some(Evidence::new(text, slowest.await_ms, "ms"))
 }
 
-/// Windows in which a busy device moved a fraction of the bytes of its best window, with much longer times per
-/// request.
+/// Windows in which a busy device moved a fraction of the bytes that it moved in the best window, with much longer
+/// times per request.
 fn from_own_peak(facts: &Facts<'_>) -> Option<Evidence> {
     let table = facts.recording.table(Table::Disks)?;
     table.entities().iter().find_map(|entity| {
@@ -135,8 +135,8 @@ fn from_own_peak(facts: &Facts<'_>) -> Option<Evidence> {
         // At least two windows; otherwise the peak may be the exception.
         (slow.len() >= 2 && lasting(slow.len(), busy.len(), seconds)).then(|| {
             let text = format!(
-                "{} was busy in {} windows with at most {:.0} % of its peak of {:.1} MiB/s, {:.0} ms per request \
-                    against {peak_ms:.0} ms then",
+                "{} was busy in {} windows with at most {:.0} % of the peak rate of {:.1} MiB/s, {:.0} ms per request \
+                    against {peak_ms:.0} ms at the peak",
                 entity.name,
                 slow.len(),
                 OWN_RATE_SHARE_MAX * 100.0,
@@ -242,6 +242,6 @@ mod tests {
             [("write_bytes", &bytes), ("request_ns", &spent), ("io_ns", &busy), ("requests", &count)];
         let made = RecordingBuilder::new().counters(Table::Disks, &Entity::named("sda"), &columns);
         let finding = made.found(&ENTRY).expect("5 MiB/s where it did 200");
-        assert!(evidence_text(&finding).contains("of its peak"), "{}", evidence_text(&finding));
+        assert!(evidence_text(&finding).contains("of the peak rate"), "{}", evidence_text(&finding));
     }
 }

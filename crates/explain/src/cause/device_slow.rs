@@ -99,7 +99,7 @@ fn from_requests(facts: &Facts<'_>) -> Option<Finding> {
     let own_ns = time.device_ns.saturating_add(time.flush_ns);
     let mut finding = Finding::from_requests(facts, CauseId::DeviceSlow, own_ns, ENTRY.headline)?;
     if time.flush_ns > 0 {
-        let text = format!("{} in flushes of its write cache and discards", Nanos(time.flush_ns));
+        let text = format!("{} in write-cache flushes and discards", Nanos(time.flush_ns));
         finding.evidence.push(Evidence::new(text, time.flush_ns as f64, "ns"));
     }
     if time.queued_ns > 0 {

@@ -60,7 +60,7 @@ fn from_caches(facts: &Facts<'_>) -> Option<Finding> {
     let finding =
         Finding::inferred(CauseId::InodeCachePressure, 0.5, headline).with([Evidence::new(text, *bytes, "bytes")]);
     let finding = finding.but([Evidence::statement("one reading does not show that a task waited for it")]);
-    let finding = finding.fix(Fix::advice("bound the job that touches so many files (memory.high of its cgroup)"));
+    let finding = finding.fix(Fix::advice("limit the memory of the job that touches many files (memory.high)"));
     Some(
         finding.settle(
             "echo w > /proc/sysrq-trigger while it is slow: tasks in the shrinker of the file system settle it",

@@ -33,7 +33,8 @@ fn find(facts: &Facts<'_>) -> Option<Finding> {
     of_requests(facts).or_else(|| of_controller(facts)).or_else(|| at_limit(facts))
 }
 
-/// Rates are at a limit between these shares of it: blk-throttle lets bursts through and rounds to slices of time.
+/// A rate between these shares of a limit is at the limit: blk-throttle lets bursts through and rounds to slices of
+/// time.
 const AT_LIMIT_MIN: f64 = 0.85;
 const AT_LIMIT_MAX: f64 = 1.1;
 

@@ -143,7 +143,7 @@ impl CauseId {
         self.entry().name
     }
 
-    /// The time cause of segments that this cause stands for; `None` for causes known from counters only.
+    /// The time cause of the segments that this cause represents; `None` for causes known from counters only.
     #[must_use]
     pub fn span(self) -> Option<Cause> {
         self.entry().span

@@ -37,7 +37,7 @@ fn find(facts: &Facts<'_>) -> Option<Finding> {
     finding.evidence.extend(header.observed.iter().map(evidence));
     finding.settle = match missed(facts) {
         Some(missed) if !missed.remedy.is_empty() => missed.remedy.clone(),
-        _ => "record again while the program works, with all of its processes (`-p` of the first one, `--program`, \
+        _ => "record again while the program works, with all its processes (`-p` of the first one, `--program`, \
               `--unit` or `--cgroup`)"
             .to_owned(),
     };

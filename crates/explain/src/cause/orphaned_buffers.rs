@@ -148,8 +148,8 @@ fn find(facts: &Facts<'_>) -> Option<Finding> {
 
 /// The time of a kernel with the bug: reading blocks again, reclaim, and the locks held during these.
 fn behind_it(facts: &Facts<'_>) -> Option<u64> {
-    let of_it = [Cause::SynchronousRead, Cause::DirectReclaim, Cause::Lock, Cause::PageWriteback];
-    let lost_ns = total(facts.sums().filter(|sum| of_it.contains(&sum.cause)).map(|sum| sum.lost_ns));
+    let consequences = [Cause::SynchronousRead, Cause::DirectReclaim, Cause::Lock, Cause::PageWriteback];
+    let lost_ns = total(facts.sums().filter(|sum| consequences.contains(&sum.cause)).map(|sum| sum.lost_ns));
     (lost_ns > 0).then_some(lost_ns)
 }
 

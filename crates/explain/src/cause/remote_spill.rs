@@ -145,7 +145,7 @@ fn find(facts: &Facts<'_>) -> Option<Finding> {
              {pages_per_s:.0} pages/s: large folios are counted once"
         ),
         None => format!(
-            "{pages_per_s:.0} pages/s meant for another node were taken on node {node} ({:.0} % of its allocations)",
+            "{pages_per_s:.0} pages/s meant for another node were taken on node {node} ({:.0} % of allocations there)",
             spill.share * 100.0
         ),
     };
@@ -248,7 +248,7 @@ mod tests {
         };
         assert!(of(100, 130).found(&ENTRY).is_none(), "100 pages a second of true time");
         let finding = slow(of(100, 130)).expect("43 % of all pages");
-        assert!(evidence_text(&finding).contains("43 % of its allocations"), "{}", evidence_text(&finding));
+        assert!(evidence_text(&finding).contains("43 % of allocations there"), "{}", evidence_text(&finding));
         assert!(slow(of(100, 13_000)).is_none(), "under 1 % of all pages");
         assert!(slow(of(10, 13)).is_none(), "290 pages in all");
     }

@@ -226,7 +226,7 @@ fn from_slab_alone(facts: &Facts<'_>) -> Option<Finding> {
         return None;
     }
     let of = memory.map(|memory| format!(" of {}", Bytes(memory as u64))).unwrap_or_default();
-    let text = format!("Slab is {}{of}; it was {} at first", Bytes(last as u64), Bytes(first as u64));
+    let text = format!("Slab is {}{of}; at first it was {}", Bytes(last as u64), Bytes(first as u64));
     let finding = Finding::inferred(
         CauseId::SlabLeak,
         if growing { 0.5 } else { 0.4 },
@@ -249,7 +249,7 @@ fn unreclaimable_alone(facts: &Facts<'_>) -> Option<Finding> {
     if !growing && last < CACHE_BYTES_MIN {
         return None;
     }
-    let text = format!("SUnreclaim is {}; it was {} at first", Bytes(last as u64), Bytes(first as u64));
+    let text = format!("SUnreclaim is {}; at first it was {}", Bytes(last as u64), Bytes(first as u64));
     let headline = "unreclaimable kernel objects hold much memory";
     let finding = Finding::inferred(CauseId::SlabLeak, if growing { 0.6 } else { 0.45 }, headline)
         .with([Evidence::new(text, last, "bytes")])

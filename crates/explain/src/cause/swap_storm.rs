@@ -50,8 +50,8 @@ struct Storm {
     first_ns: u64,
 }
 
-/// The windows of both tracks with equal ends in which the larger value reaches the limit and the smaller
-/// `other_share` of it. Each point is visited once, since logs may cover days.
+/// The windows of both tracks with equal ends in which the larger value reaches the limit and the smaller value reaches
+/// `other_share` of the limit. Each point is visited once, since logs may cover days.
 fn both_over(
     into: impl Iterator<Item = Point>,
     out: impl Iterator<Item = Point>,

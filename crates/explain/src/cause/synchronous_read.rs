@@ -111,7 +111,7 @@ fn waits(facts: &Facts<'_>) -> Option<Evidence> {
     let table = facts.recording.table(Table::Workload);
     let delayed = table.into_iter().flat_map(|table| table.entities()).find_map(|entity| {
         let share = facts.rate(workload::IO_DELAY_NS, &entity.name).mean()? / 1e9;
-        let text = format!("{} waited for I/O {:.0} % of its time", entity.name, share * 100.0);
+        let text = format!("{} waited for I/O {:.0} % of the time", entity.name, share * 100.0);
         (share >= DELAY_MIN).then(|| Evidence::new(text, share * 100.0, "%"))
     });
     let blocked = facts.blocked().mean().filter(|blocked| *blocked >= 1.0);

@@ -70,8 +70,8 @@ fn fixes_for(cause: Cause, op: OpKind) -> Vec<Fix> {
     made.explained().findings.into_iter().flat_map(|finding| finding.fixes).collect()
 }
 
-/// `Fix::knob` panics under test if the knob rejects the value, so every finder that runs here, or in the tests of
-/// its own file, proposes valid values.
+/// `Fix::knob` panics under test if the knob rejects the value, so every finder that runs here, or in the unit tests
+/// beside it, proposes valid values.
 #[test]
 fn every_fix_sets_valid_values() {
     let mut turned = BTreeSet::new();

@@ -10,7 +10,7 @@ use flatwater_recording::{Column, OpKind, Recording, Table};
 /// Time per request and mean queue up to which a device keeps up; a rotational disk takes some ms per request.
 const AWAIT_CALM_MS: f64 = 20.0;
 const QUEUE_CALM: f64 = 4.0;
-/// Share of its time that one program waited for I/O, by the kernel's delay accounting.
+/// Share of the time that one program waited for I/O, by the kernel's delay accounting.
 const DELAY_CALM: f64 = 0.05;
 const DELAY_SUSPICIOUS: f64 = 0.5;
 /// A device keeps up if 99.9 % of at least this many requests take at most this long.
@@ -34,7 +34,7 @@ const AWAIT_SUSPICIOUS_MS: f64 = 50.0;
 /// The name of histograms of requests at devices.
 pub const BLOCK_IO: &str = "block I/O";
 
-/// Judges the share of its time that a program waited for I/O (iotop, pidstat).
+/// Judges the share of the time that a program waited for I/O (iotop, pidstat).
 pub(super) fn delays(facts: &Facts<'_>, view: &mut View) {
     let Some(table) = facts.recording.table(Table::Workload) else { return };
     let mut longest: Option<(f64, &str)> = None;
@@ -45,7 +45,7 @@ pub(super) fn delays(facts: &Facts<'_>, view: &mut View) {
         }
     }
     let Some((share, name)) = longest else { return };
-    let text = format!("{name} waited for I/O {:.1} % of its time, longer than any other program", share * 100.0);
+    let text = format!("{name} waited for I/O {:.1} % of the time, longer than any other program", share * 100.0);
     let evidence = Evidence::new(text, share * 100.0, "%");
     match share {
         share if share >= DELAY_SUSPICIOUS => view.odd(Matter::Device, evidence),
@@ -140,8 +140,8 @@ fn slow_moment(facts: &Facts<'_>, name: &str, view: &mut View) {
     }
 }
 
-/// Suspects a device that is busy all the time while CPUs wait for I/O. The times of its requests do not exclude a
-/// stall: a program that reads one block after another waits for each.
+/// Suspects a device that is busy all the time while CPUs wait for I/O. Its request times do not exclude a stall: a
+/// program that reads one block after another waits for each.
 pub(super) fn busy_device(facts: &Facts<'_>, view: &mut View) {
     let Some(wait) = facts.cpu_share(cpu::IOWAIT_NS).mean().filter(|wait| *wait >= IOWAIT_CALM) else { return };
     let Some(table) = facts.recording.table(Table::Disks) else { return };

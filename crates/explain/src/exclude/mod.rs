@@ -408,7 +408,7 @@ fn cgroups(facts: &Facts<'_>, view: &mut View) {
             LIMITS.iter().filter_map(|(column, name)| Some((*name, rows.last(*column)?))).collect();
         let name = if entity.name.is_empty() { "the cgroup" } else { &entity.name };
         if let Some(share) = share.filter(|share| *share >= 0.95) {
-            let text = format!("{name} uses {:.0} % of its limit", share * 100.0);
+            let text = format!("{name} uses {:.0} % of the memory limit", share * 100.0);
             view.odd(Matter::Cgroup, Evidence::new(text, share * 100.0, "%"));
         } else if !counted.is_empty() && counted.iter().all(|(_, times)| *times == 0) {
             let limits: Vec<&str> = counted.iter().map(|(limit, _)| *limit).collect();

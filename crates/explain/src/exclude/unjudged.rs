@@ -29,7 +29,7 @@ impl Unjudged {
     }
 }
 
-/// The lines that no rule judges; `None` if there are none. A format counts as judged if its figures excluded or
+/// The lines that no rule judges; `None` if rules judge all lines. A format counts as judged if its figures excluded or
 /// suggested something.
 #[must_use]
 pub fn unjudged(facts: &Facts<'_>, view: &View) -> Option<Unjudged> {

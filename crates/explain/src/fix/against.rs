@@ -87,7 +87,7 @@ fn limit(aggressor: &Aggressor, who: &str, what: &str, resource: Resource) -> Fi
         let shared = aggressor.cgroup.as_deref().filter(|path| *path != "/");
         let why =
             shared.map(|path| format!(": it shares {path} with the target, which a limit there would delay as well"));
-        let text = format!("give {who} a memory cgroup of its own{}", why.unwrap_or_default());
+        let text = format!("give {who} its own memory cgroup{}", why.unwrap_or_default());
         return Fix::limit(text, Limit { resource, pids: aggressor.pids.clone(), cgroup: None });
     }
     let amount = match resource {
@@ -97,9 +97,9 @@ fn limit(aggressor: &Aggressor, who: &str, what: &str, resource: Resource) -> Fi
     };
     let place = match (&own, &aggressor.cgroup) {
         (None, Some(path)) if path != "/" => {
-            format!(", in a cgroup of its own: {path} is also the target's, which a limit there would delay as well")
+            format!(", in its own cgroup: {path} is also the target's, which a limit there would delay as well")
         }
-        (None, _) => ", in a cgroup of its own".to_owned(),
+        (None, _) => ", in its own cgroup".to_owned(),
         (Some(_), _) => String::new(),
     };
     Fix::limit(format!("{what}{amount}{place}"), Limit { resource, pids: aggressor.pids.clone(), cgroup: own })

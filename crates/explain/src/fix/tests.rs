@@ -125,7 +125,7 @@ fn an_aggressor_is_limited_in_its_cgroup() {
 
 /// In version 1 each controller has its own hierarchy, and the recorded path may be that of another one.
 #[test]
-fn an_aggressor_without_a_cgroup_of_its_own_is_moved_to_a_new_one() {
+fn an_aggressor_without_a_separate_cgroup_is_moved_to_a_new_one() {
     for (fix, limit) in [
         (
             limited(Resource::WriteRate(4 << 20), Some("/jobs"), 1),

@@ -79,8 +79,8 @@ struct Group {
     first: usize,
 }
 
-/// Adds a candidate for each group of waiting tasks: the reason first, then the waits for it. A candidate that names
-/// the same cause becomes part of it.
+/// Adds a candidate for each group of waiting tasks: the reason first, then the waits for it. An existing candidate
+/// with the same cause is extended and replaced.
 pub fn add(facts: &Facts<'_>, candidates: &mut Vec<Candidate>) {
     let sleepers = sleepers(facts.recording);
     let groups = groups(&sleepers);

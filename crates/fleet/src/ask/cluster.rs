@@ -112,7 +112,7 @@ mod tests {
     use crate::FleetError;
 
     #[test]
-    fn a_scheduler_is_given_as_a_url_of_its_own_scheme() {
+    fn a_scheduler_is_given_as_a_df_url() {
         let parse = |at: &str| Cluster::parse(at, Nanos(1_000_000_000));
         assert_eq!(parse("df://127.0.0.1:7").expect("a scheduler").scheduler, "http://127.0.0.1:7");
         assert_eq!(parse("df://[::1]").expect("a scheduler").scheduler, "http://[::1]:50050");

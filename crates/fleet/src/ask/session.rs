@@ -80,8 +80,8 @@ impl Default for Limits {
 }
 
 impl Session {
-    /// Opens the compacted hours of the range. Files that cannot be read are left out; it is an error if there are none
-    /// at all.
+    /// Opens the compacted hours of the range. Files that cannot be read are left out; a range without hours is an
+    /// error.
     pub async fn open(fleet: &Fleet, range: Range, limits: Limits) -> Result<Session, FleetError> {
         let context = SessionContext::new_with_config_rt(config(limits), runtime(limits)?);
         let place = Url::parse(PLACE).map_err(|error| FleetError::Usage(error.to_string()))?;

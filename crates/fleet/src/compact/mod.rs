@@ -1,9 +1,9 @@
 //! Compaction: merges the inputs of each hour into a few sorted files, each input exactly once.
 //!
-//! A part is replaced as a whole by one atomic write, and each row carries the summary's name (host, boot,
-//! sequence). So a part itself says what it contains: an input is removed only after a part with its rows was written.
-//! If an input is still there after a crash, it is recognized and not counted again. There is no manifest that could
-//! contradict the files.
+//! A part is replaced as a whole by one atomic write, and each row carries the summary's name (host, boot, sequence).
+//! So a part itself says what it contains: an input is removed only after a part with its rows was written. If an input
+//! is still there after a crash, it is recognized and not counted again. No manifest exists that could contradict the
+//! files.
 
 pub mod days;
 mod merge;

@@ -11,7 +11,7 @@ use crate::time::{self, Range};
 use crate::{FleetError, compact, input};
 use object_store::ObjectStoreExt;
 
-/// Stands for all causes that this flatwater does not know.
+/// Represents all causes that this flatwater does not know.
 pub const UNKNOWN_CAUSE: &str = "unknown-cause";
 /// Maximum number of programs that a host names. The daemon names at most 64 in an hour.
 const AGGRESSORS_OF_HOST_MAX: usize = 1_024;
@@ -112,8 +112,8 @@ impl<T: Ord + Clone> Numbered<T> {
 }
 
 impl Facts {
-    /// Reads the compacted hours of the range. Files that cannot be read are left out; it is an error if there are none
-    /// at all.
+    /// Reads the compacted hours of the range. Files that cannot be read are left out; a range without hours is an
+    /// error.
     pub async fn read(fleet: &Fleet, range: Range) -> Result<Facts, FleetError> {
         let mut reading = Reading {
             facts: Facts {
@@ -167,8 +167,8 @@ impl Facts {
         }
     }
 
-    /// Leaves out hostnames that two machines share, because the machines cannot be told apart. After a reboot, times
-    /// since boot follow each other; on two machines they overlap.
+    /// Leaves out hostnames that two machines share, because the machines cannot be distinguished. After a reboot,
+    /// times since boot follow each other; on two machines they overlap.
     fn leave_out_twins(&mut self) {
         let twins: BTreeSet<String> =
             self.hosts.iter().filter(|(_, host)| host.overlaps()).map(|(name, _)| name.clone()).collect();
@@ -266,7 +266,7 @@ impl Reading {
         add(&mut hour.by_aggressor, place, stall_ns);
     }
 
-    /// A recording belongs to the host of its summary. Compaction refuses others since version 0.3.
+    /// A recording belongs to the host in the summary's name. Compaction refuses others since version 0.3.
     fn recording(&mut self, row: &SummaryRow, start: HourStart) {
         let (Some(place), Some(stall_ns)) = (&row.recording, row.stall_ns) else { return };
         if !store::is_recording_of(place, row) {

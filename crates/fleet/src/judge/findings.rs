@@ -98,7 +98,7 @@ type Day = [(f64, f64); 24];
 #[derive(Clone, Copy, Debug, Default)]
 struct Share {
     hosts: usize,
-    /// The mean of its shares on each host, so that one host counts as much as any other, whatever it claims.
+    /// The mean of the shares on each host, so that one host counts as much as any other, whatever it claims.
     mean: f64,
 }
 

@@ -64,7 +64,7 @@ pub fn compare(hosts: &[Host], level: f64, seed: u64) -> Option<Compared> {
 /// The values of the controls and of the treated hosts in a stratum.
 type Arms = [Vec<f64>; 2];
 
-/// Limits the most extreme host at each end to the next one, measured from the median of its stratum. So no single host
+/// Limits the most extreme host at each end to the next one, measured from the stratum's median. So no single host
 /// decides a comparison, whatever it claims.
 fn limit_hosts(strata: &mut [Arms]) {
     let middles: Vec<f64> = strata.iter().map(|arms| median(arms.iter().flatten().copied().collect())).collect();

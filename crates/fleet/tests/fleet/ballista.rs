@@ -247,7 +247,7 @@ fn in_the_middle_of(fleet: &Path, cluster: &mut Cluster, event: impl FnOnce(&mut
 }
 
 /// The rows are right, or an error says where and what failed.
-fn assert_right_or_said(output: &Output, right: &[u8]) {
+fn assert_right_or_refused(output: &Output, right: &[u8]) {
     let message = String::from_utf8_lossy(&output.stderr);
     println!("{message}");
     if output.status.success() {
@@ -271,7 +271,7 @@ async fn a_killed_executor_and_a_restarted_scheduler_spoil_no_answer() {
     let output = in_the_middle_of(fleet, &mut cluster, |cluster| {
         cluster.executors.pop().expect("an executor").process.end();
     });
-    assert_right_or_said(&output, &right.stdout);
+    assert_right_or_refused(&output, &right.stdout);
     // With the remaining executor.
     let causes = answered(fleet, &["ask", "causes"], None).stdout;
     let output = answered(fleet, &["ask", "causes"], Some(&cluster.url()));
@@ -281,7 +281,7 @@ async fn a_killed_executor_and_a_restarted_scheduler_spoil_no_answer() {
         drop(cluster.scheduler.take());
         cluster.start_scheduler();
     });
-    assert_right_or_said(&output, &right.stdout);
+    assert_right_or_refused(&output, &right.stdout);
     // Executors register with the next heartbeat; until then a query waits.
     let output = answered(fleet, &["ask", "causes"], Some(&cluster.url()));
     assert_eq!(String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&causes), "{output:?}");
@@ -293,9 +293,9 @@ async fn a_missing_cluster_or_executor_is_an_error_in_time() {
     let folder = tempfile::tempdir().expect("a folder");
     made(folder.path(), &options(3, 3, true)).await;
     let began = Instant::now();
-    let nobody = answered(folder.path(), &["ask", "causes"], Some(&format!("df://{}", free())));
-    let message = String::from_utf8_lossy(&nobody.stderr);
-    assert!(nobody.status.code() == Some(1) && message.contains("cannot be reached"), "{message}");
+    let unreachable = answered(folder.path(), &["ask", "causes"], Some(&format!("df://{}", free())));
+    let message = String::from_utf8_lossy(&unreachable.stderr);
+    assert!(unreachable.status.code() == Some(1) && message.contains("cannot be reached"), "{message}");
     let cluster = Cluster::of(0, &[]);
     let mut command = asking(folder.path(), &["ask", "causes"], None);
     let empty = command.args(["--on", &cluster.url(), "--wait", "3s"]).output().expect("starts");

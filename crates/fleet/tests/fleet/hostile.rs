@@ -10,7 +10,7 @@ use flatwater_fleet::left_out::Why;
 use flatwater_fleet::push::{Options, Pushed, push};
 use flatwater_fleet::{Fleet, FleetError};
 use flatwater_recording::{HourStart, SummaryRow, summary};
-use needs::{NOBODY, as_nobody};
+use needs::{UNPRIVILEGED_ID, as_unprivileged};
 use rustix::fs::{CWD, FileType, mknodat};
 
 use crate::crash::copy_tree;
@@ -54,7 +54,7 @@ impl Scene {
         let place = tempfile::Builder::new().permissions(Permissions::from_mode(0o755)).tempdir_in("/var/tmp");
         let scene = Scene(place.expect("a directory"));
         std::fs::create_dir(scene.theirs()).expect("made");
-        chown(scene.theirs(), Some(NOBODY), Some(NOBODY)).expect("given away");
+        chown(scene.theirs(), Some(UNPRIVILEGED_ID), Some(UNPRIVILEGED_ID)).expect("given away");
         std::fs::write(scene.victim(), "root's own\n").expect("written");
         std::fs::set_permissions(scene.victim(), Permissions::from_mode(0o600)).expect("chmod");
         scene
@@ -102,7 +102,7 @@ fn a_link_in_place_of_the_list_is_not_written_through() {
     let scene = Scene::new();
     // One summary of root's own; without it nothing is pushed, and no list is written.
     std::fs::write(scene.theirs().join("roots.summary.parquet"), summary_of("a")).expect("written");
-    as_nobody(|| {
+    as_unprivileged(|| {
         symlink(scene.victim(), scene.theirs().join(".flatwater-pushed")).expect("planted");
         std::fs::write(scene.theirs().join(EVIL), summary_of("b")).expect("planted");
     });
@@ -112,7 +112,7 @@ fn a_link_in_place_of_the_list_is_not_written_through() {
     let shown = done.left_out.to_string();
     assert!(shown.contains("belongs to uid 65534") && shown.lines().count() == 1, "{shown}");
     // The same with a file of the other user, who can read and change it: it is neither used nor written.
-    as_nobody(|| {
+    as_unprivileged(|| {
         std::fs::remove_file(scene.theirs().join(".flatwater-pushed")).expect("his");
         std::fs::write(scene.theirs().join(".flatwater-pushed"), "").expect("planted");
     });
@@ -140,7 +140,7 @@ fn links_do_not_bring_files_of_root_into_the_store() {
     let scene = Scene::new();
     let secret = scene.0.path().join("secret.summary.parquet");
     std::fs::write(&secret, summary_of("a-secret-host")).expect("written");
-    as_nobody(|| {
+    as_unprivileged(|| {
         symlink(&secret, scene.theirs().join("a.summary.parquet")).expect("planted");
         symlink(scene.0.path().join("kept"), scene.theirs().join("b")).expect("planted");
     });
@@ -160,7 +160,7 @@ fn root_reports_and_does_not_push_a_recording_of_another_user() {
     let scene = Scene::new();
     let recording = scene.theirs().join("recording");
     fixture(&recording);
-    chown(&recording, Some(NOBODY), Some(NOBODY)).expect("given away");
+    chown(&recording, Some(UNPRIVILEGED_ID), Some(UNPRIVILEGED_ID)).expect("given away");
     for from in [scene.theirs(), recording] {
         let done = pushed(&scene.store(), &from, true).expect("pushed");
         assert_eq!(
@@ -177,8 +177,8 @@ fn a_user_who_can_read_roots_recording_can_push_it() {
     let recording = scene.0.path().join("recording");
     fixture(&recording);
     std::fs::create_dir(scene.store()).expect("made");
-    chown(scene.store(), Some(NOBODY), Some(NOBODY)).expect("given away");
-    let done = as_nobody(|| pushed(&scene.store(), &recording, true)).expect("pushed");
+    chown(scene.store(), Some(UNPRIVILEGED_ID), Some(UNPRIVILEGED_ID)).expect("given away");
+    let done = as_unprivileged(|| pushed(&scene.store(), &recording, true)).expect("pushed");
     assert_eq!(done.recordings, 1, "{done:?}");
 }
 

@@ -448,7 +448,7 @@ async fn names_do_not_control_the_terminal() {
     assert_eq!(job["aggressor"], "restic\u{202e}\r", "a reader gets the name unchanged");
 }
 
-/// All of it together, by one host, beside fifteen honest ones.
+/// All these attacks together, by one host, beside fifteen honest ones.
 async fn attack(fleet: &Fleet) {
     let mut keys = BTreeSet::new();
     for hour in 0..48 {

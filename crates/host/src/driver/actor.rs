@@ -129,7 +129,7 @@ impl Outbox<'_> {
     fn send(&mut self, failure: Option<Failure>, last: Option<Option<PrecursorReport>>) {
         let seen = std::mem::replace(&mut self.seen, Vec::with_capacity(BATCH));
         let Outbox { workload, actor, pid, tid, .. } = *self;
-        // Sending fails only if the run is ending, when the batch is no longer needed.
+        // Sending fails only if the run is ending, and the batch is not needed then.
         let ended = last.is_some();
         let (cpu_ns, precursor) = (if ended { thread_cpu_ns() } else { 0 }, last.flatten());
         let _ = self.out.send(Batch { workload, actor, pid, tid, seen, failure, ended, cpu_ns, precursor });

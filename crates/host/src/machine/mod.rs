@@ -11,7 +11,7 @@ use std::path::Path;
 use super::proc::text::Scan;
 use flatwater_recording::{Endianness, Machine, NodeShape};
 
-/// Describes this machine; unknown fields are `None`.
+/// Describes this machine; an unknown field is `None`.
 #[must_use]
 pub fn describe() -> Machine {
     let mut machine = describe_at(Path::new("/"));

@@ -93,7 +93,7 @@ fn new_session_keyring() -> io::Result<()> {
     let joined = unsafe { libc::syscall(libc::SYS_keyctl, libc::KEYCTL_JOIN_SESSION_KEYRING, nameless) };
     match io::Error::last_os_error().raw_os_error() {
         _ if joined >= 0 => Ok(()),
-        // The kernel has no keys, or the container forbids them: there is no keyring to inherit.
+        // The kernel has no keys, or the container forbids them, so no keyring can be inherited.
         Some(libc::ENOSYS | libc::EPERM | libc::EOPNOTSUPP) => Ok(()),
         code => Err(io::Error::from_raw_os_error(code.unwrap_or(libc::EIO))),
     }
@@ -180,7 +180,7 @@ fn entry(
                 }));
             }
             libc::ERANGE if buffer.len() < ENTRY_BYTES_MAX => buffer.resize(buffer.len() * 2, 0),
-            // What the C library returns if there is no such user or no database.
+            // What the C library returns for an unknown user and without a database.
             libc::ENOENT | libc::ESRCH => return Ok(None),
             code => return Err(io::Error::from_raw_os_error(code)),
         }

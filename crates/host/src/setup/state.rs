@@ -30,7 +30,7 @@ pub fn candidates() -> Vec<PathBuf> {
 
 /// The first usable candidate, created if necessary.
 pub fn directory() -> io::Result<Dir> {
-    let mut last = io::Error::other("there is no directory for flatwater's state");
+    let mut last = io::Error::other("flatwater has no directory for its state");
     for place in candidates() {
         match Dir::make_trusted(&place) {
             Ok(dir) => return Ok(dir),

@@ -330,7 +330,8 @@ mod tests {
         assert!(UndoLog::adopt(&state, &name, Heir::Stranger).expect("readable").is_none(), "its owner lives");
         log.file.write_all(b"{\"undo\":\"mou").expect("torn");
         drop(log);
-        let (adopted, age) = UndoLog::adopt(&state, &name, Heir::Stranger).expect("readable").expect("nobody's");
+        let (adopted, age) =
+            UndoLog::adopt(&state, &name, Heir::Stranger).expect("readable").expect("its owner has ended");
         assert_eq!(age, Age::SameBoot);
         assert_eq!(adopted.last_first(), [remove, mount]);
         adopted.finish().expect("removed");
@@ -398,7 +399,7 @@ mod tests {
     }
 
     #[test]
-    fn an_amendment_replaces_only_the_last_record_of_its_knob() {
+    fn an_amendment_replaces_only_the_last_record_of_the_same_knob() {
         let knob = |key: &str, new: &str, old: &str, amends| {
             let (file, held) = (KnobFile::of("vm.swappiness", None), String::new());
             let (key, new, old, restore_file) = (key.to_owned(), new.to_owned(), old.to_owned(), file.clone());

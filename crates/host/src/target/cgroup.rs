@@ -141,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn a_container_is_found_by_the_first_digits_of_its_id() {
+    fn a_container_is_found_by_the_first_digits_of_the_id() {
         let (a, b) = (id("8f3b0c"), id("8f3b11"));
         let docker = format!("system.slice/docker-{a}.scope/payload");
         let root = hierarchy(&[&docker, &format!("kubepods.slice/cri-containerd-{b}.scope")]);

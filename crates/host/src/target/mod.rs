@@ -18,9 +18,9 @@ use std::collections::BTreeSet;
 /// The processes that the user asked for. `processes` may be called again to find new ones.
 #[derive(Clone, Debug, Default)]
 pub struct Selection {
-    /// Process ids; each stands for the process and its descendants.
+    /// Process ids; each selects the process and its descendants.
     pub pids: Vec<u32>,
-    /// Program names; each stands for every process that runs it, with its descendants.
+    /// Program names; each selects every process that runs it, with its descendants.
     pub programs: Vec<String>,
 }
 

@@ -4,9 +4,9 @@
 //! - in a bracket (reclaim, a lock, ...): the bracket's cause, unless the stack of a sleep is more specific; exact.
 //! - asleep: the cause that the stack names; exact. Runnable but not running: `run-queue` or `cpu-quota`; exact.
 //! - on the CPU up to a sample: the cause that the sample's stack names, else `compute`; sampled.
-//! - on the CPU otherwise: the scheduler saw no interruption. This is `compute`, inferred, if it is no longer than such
-//!   a call may need, or if it lies between two samples that came on time. Longer time is `unexplained`: a hypervisor
-//!   may have held the CPU, which must not be blamed on memory management.
+//! - on the CPU otherwise: the scheduler saw no interruption. This is `compute`, inferred, if it is not longer than
+//!   such a call may need, or if it lies between two samples that came on time. Longer time is `unexplained`: a
+//!   hypervisor may have held the CPU, which must not be blamed on memory management.
 
 use super::layout::{Stretch, kind};
 use super::stacks::StackTable;

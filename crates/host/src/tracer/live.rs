@@ -75,7 +75,7 @@ impl Live {
         options: &TraceOptions,
         gaps: &mut Vec<Gap>,
     ) -> Result<(Live, StackTable, Vec<HookStatus>), TraceError> {
-        let targets = match &options.whom {
+        let targets = match &options.traced {
             Traced::Own => None,
             Traced::Others(targets) => Some(targets),
         };
@@ -125,7 +125,7 @@ impl Live {
             live.ebpf = Mutex::new(Some(ebpf));
             Ok((live, stacks, statuses))
         };
-        // Prefer a variant with the hook that sees sleeps; do without only if no variant has it.
+        // Prefer a variant with the hook that sees sleeps; do without the hook only if no variant loads with it.
         let tried = variant::first_accepted(&without, |variant| attempt(variant, true));
         let tried = tried.or_else(|_| variant::first_accepted(&without, |variant| attempt(variant, false)));
         let ((live, stacks, mut statuses), variant, refusals) = tried?;

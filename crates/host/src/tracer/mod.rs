@@ -169,10 +169,10 @@ impl Tracer {
     pub fn op_slot(&self, tid: u32) -> Option<OpSlot> {
         let memory = self.memory.clone()?;
         let slot = memory.take();
-        if slot.is_some() && matches!(self.options.whom, Traced::Own) {
+        if slot.is_some() && matches!(self.options.traced, Traced::Own) {
             lock(&self.watched).insert(tid);
         }
-        if let (Some(live), Some(slot), Traced::Own) = (&self.live, slot, &self.options.whom) {
+        if let (Some(live), Some(slot), Traced::Own) = (&self.live, slot, &self.options.traced) {
             live.adopt(tid, slot);
         }
         Some(OpSlot::new(memory, self.inbox.clone(), slot, tid, self.options.threshold_ns))

@@ -10,7 +10,7 @@ pub const DEFAULT_HZ: u32 = 199;
 
 #[derive(Clone, Debug)]
 pub struct TraceOptions {
-    pub whom: Traced,
+    pub traced: Traced,
     /// Only calls of at least this length are kept.
     pub threshold_ns: u64,
     /// CPU-clock samples per second; 0 for none.
@@ -60,7 +60,7 @@ impl TraceOptions {
     #[must_use]
     pub fn own(threshold_ns: u64) -> TraceOptions {
         TraceOptions {
-            whom: Traced::Own,
+            traced: Traced::Own,
             threshold_ns,
             hz: DEFAULT_HZ,
             plain_cpu_ns: 200_000,
@@ -71,7 +71,7 @@ impl TraceOptions {
 
     #[must_use]
     pub fn others(threshold_ns: u64, targets: Targets) -> TraceOptions {
-        TraceOptions { whom: Traced::Others(targets), ..TraceOptions::own(threshold_ns) }
+        TraceOptions { traced: Traced::Others(targets), ..TraceOptions::own(threshold_ns) }
     }
 
     /// Raises `plain_cpu_ns` to the largest gap of the noise measurement, since this machine takes that long from any

@@ -401,7 +401,7 @@ mod tests {
     }
 
     #[test]
-    fn an_unfinished_wait_over_memory_high_is_a_call_of_its_own() {
+    fn an_unfinished_wait_over_memory_high_is_a_separate_call() {
         let (mut assembler, mut stacks) = (Assembler::new(200_000, 0), stacks());
         for sleep_stack in [0, 1] {
             let number = i32::try_from(libc::SYS_write).expect("small");
@@ -414,7 +414,7 @@ mod tests {
     }
 
     #[test]
-    fn a_wait_over_memory_high_after_a_fast_call_is_a_call_of_its_own() {
+    fn a_wait_over_memory_high_after_a_fast_call_is_a_separate_call() {
         let (mut assembler, mut stacks) = (Assembler::new(200_000, 0), stacks());
         assembler.take_in(&write(record::AFTER_EXIT, 2_000, 80_000_000, 1), &mut stacks);
         assert!(assembler.drain(u64::MAX).is_empty(), "user code's own sleep");

@@ -16,7 +16,7 @@ use super::layout::{CallState, DirtyNumbers, Stretch, size};
 /// Keep at most this many slow operations until they are attributed; the oldest are dropped.
 const KEPT_MAX: usize = 65_536;
 
-/// The slots, shared with the BPF programs (or private memory if there are none).
+/// The slots, shared with the BPF programs (or private memory without BPF programs).
 #[derive(Debug)]
 pub struct SlotMemory {
     memory: MmapRaw,

@@ -112,20 +112,20 @@ impl Chains<'_> {
             next = holder;
         }
         let Some(next) = next.filter(|&tid| tid != 0 && tid != sleep.sleeper.tid) else { return };
-        let mut meanwhile = self.ledger.sleeps(next, sleep.start_ns, sleep.end_ns);
+        let mut overlapping = self.ledger.sleeps(next, sleep.start_ns, sleep.end_ns);
         let overlap =
             |other: &SleepRecord| other.end_ns.min(sleep.end_ns).saturating_sub(other.start_ns.max(sleep.start_ns));
-        let slept: u64 = meanwhile.iter().map(|other| overlap(other)).sum();
+        let slept: u64 = overlapping.iter().map(|other| overlap(other)).sum();
         if let Some(link) = chain.links.get_mut(at) {
             link.waker_ran_ns = Some(sleep.duration_ns().saturating_sub(slept));
         }
         if let Some(by) = self.idle_until(sleep) {
             self.handed_over(call, step, by, chain);
         }
-        meanwhile.sort_by_key(|other| std::cmp::Reverse(overlap(other)));
-        meanwhile.truncate(SIDE_BY_SIDE_MAX);
-        meanwhile.sort_by_key(|other| other.start_ns);
-        for other in meanwhile {
+        overlapping.sort_by_key(|other| std::cmp::Reverse(overlap(other)));
+        overlapping.truncate(SIDE_BY_SIDE_MAX);
+        overlapping.sort_by_key(|other| other.start_ns);
+        for other in overlapping {
             self.follow(call, &Step { sleep: other, depth: step.depth + 1 }, chain, followed);
         }
     }

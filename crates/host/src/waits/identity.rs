@@ -134,7 +134,7 @@ impl Identities {
     }
 
     /// All cached processes, ordered by id.
-    pub fn processes_met(&self) -> impl Iterator<Item = Task> + use<> {
+    pub fn known_processes(&self) -> impl Iterator<Item = Task> + use<> {
         let matched = |(&tgid, process): (&u32, &Process)| {
             Task::new(tgid, 0, process.name.clone()).in_cgroup(process.cgroup.clone())
         };

@@ -40,7 +40,7 @@ impl MemoryLedger {
         let (start_ns, width_ns) = (self.looked_ns, now_ns.saturating_sub(self.looked_ns));
         let (mut dirtiers, mut users) = (Vec::new(), Vec::new());
         let mut after = HashMap::new();
-        for owner in names.processes_met().take(PROCESSES_MAX) {
+        for owner in names.known_processes().take(PROCESSES_MAX) {
             let Some(now) = counts(owner.pid) else { continue };
             let owner = if now.name == owner.name { owner } else { names.owner(owner.pid, owner.pid, &now.name) };
             if let Some(before) = self.before.get(&owner.pid) {

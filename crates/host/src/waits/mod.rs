@@ -65,7 +65,7 @@ use runners::Runners;
 const PENDING_MAX: usize = 65_536;
 /// Remember at most this many reported requests, so that no second call reports them again. When full, the list is
 /// cleared, and some requests may be reported twice.
-const TOLD_MAX: usize = 65_536;
+const REPORTED_MAX: usize = 65_536;
 /// Memory for records that have left the kernel's buffer and have not been taken; a daemon gets less.
 const HELD_BYTES: usize = 64 << 20;
 const HELD_BYTES_OF_DAEMON: usize = 8 << 20;
@@ -235,7 +235,7 @@ impl WaitTracer {
         if statuses.iter().all(|status| status.state == HookState::Unavailable) {
             return Err(TraceError::NoHook { why: first_reason(&statuses) });
         }
-        // Without this hook calls cannot be found by their sleeps: 6.1 once refused it, and the report said "quiet".
+        // Without this hook calls cannot be found by their sleeps: 6.1 once refused it, and the report was "quiet".
         if options.detect_calls && !sees_sleeps(&statuses) {
             let why = of_sleeps(&statuses).map_or_else(String::new, |hook| format!("{}: {}", hook.hook, hook.reason));
             return Err(TraceError::NoHook { why });
@@ -460,7 +460,7 @@ impl WaitTracer {
         let mut chains = Chains { ledger: &self.ledger, names: &mut self.names, stacks };
         let chain = chains.of_call(call, sleeps);
         for (sequence, since_ns) in chain.requests.into_iter().chain(own_requests) {
-            if self.stated.len() >= TOLD_MAX {
+            if self.stated.len() >= REPORTED_MAX {
                 self.stated.clear();
             }
             if !self.stated.insert(sequence) {

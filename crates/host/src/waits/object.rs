@@ -192,7 +192,7 @@ pub struct WaitHooks {
 /// Tracepoint, program, and what needs it.
 const HOOKS: &[(&str, &str, &str)] = &[
     ("sched_waking", "wait_waking", "waits (who ended a sleep)"),
-    ("sched_switch", "wait_switch", "waits (who ended a sleep, who ran meanwhile)"),
+    ("sched_switch", "wait_switch", "waits (who ended a sleep, who ran during a sleep)"),
     ("contention_end", "wait_contention_end", "waits (who held a lock)"),
     ("contention_begin", "wait_contention_begin", "waits (who held a lock)"),
     ("folio_wait_writeback", "wait_writeback", "waits (which file's writeback)"),

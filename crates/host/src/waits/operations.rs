@@ -151,8 +151,8 @@ impl OperationNames {
         self.ended.push_back(Ended { key, tgid, inode: (inode_device, inode), submit_ns, end_ns });
     }
 
-    /// Sleeps of io_uring workers in other operations, behind which this one was queued: those of its own worker, and,
-    /// if its work is hashed, those for the same file.
+    /// Sleeps of io_uring workers in other operations, behind which this operation was queued: the sleeps of the same
+    /// worker and, if the work is hashed, those for the same file.
     fn ahead(&self, record: &AsyncRecord, ledger: &Ledger) -> Vec<Rc<SleepRecord>> {
         if record.punted == 0 {
             return Vec::new();

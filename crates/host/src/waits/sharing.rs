@@ -1,4 +1,4 @@
-//! Divides a device's time among the requests in flight, to find whom a waiting request waited for.
+//! Divides a device's time among the requests in flight, to find the requests that a waiting request waited for.
 
 use super::layout::RequestRecord;
 

@@ -14,7 +14,7 @@ const REQUESTS: &str = "requests that were not completed when the recording ende
 /// No working device takes this long: older requests are reported even if no call is known to wait for them, oldest
 /// first.
 const STANDING_NS_MIN: u64 = 1_000_000_000;
-const TOLD_MAX: usize = 64;
+const REPORTED_MAX: usize = 64;
 /// Read at most this many entries, several times the map's capacity.
 const LOOKS_MAX: usize = 16_384;
 /// First id of unfinished requests while the tracer runs; the BPF programs' sequence numbers never reach it.
@@ -88,7 +88,7 @@ pub fn to_tell(standing: Vec<RequestRecord>, reported: &BTreeSet<u64>) -> Vec<Re
     let still = |request: &RequestRecord| {
         request.done_ns.saturating_sub(request.insert_ns) >= STANDING_NS_MIN && !reported.contains(&request.sequence)
     };
-    standing.into_iter().filter(still).take(TOLD_MAX).collect()
+    standing.into_iter().filter(still).take(REPORTED_MAX).collect()
 }
 
 /// The oldest unfinished request that the sleeper submitted within its call: a thread that reads, writes directly, or
@@ -135,11 +135,11 @@ mod tests {
         let reported = to_tell(numbered(states, 1, &span), &[1].into());
         assert_eq!(reported.iter().map(|request| request.sequence).collect::<Vec<_>>(), [2]);
         let many = numbered(vec![state(4, 1_000, 0); 1_000], 1, &span);
-        assert_eq!(to_tell(many, &[].into()).len(), super::TOLD_MAX);
+        assert_eq!(to_tell(many, &[].into()).len(), super::REPORTED_MAX);
     }
 
     #[test]
-    fn a_thread_sleeps_for_a_request_of_its_own_call() {
+    fn a_thread_sleeps_for_a_request_of_the_same_call() {
         let requests = numbered(vec![state(4, 3_000, 3_500), state(4, 3_200, 0), state(9, 2_000, 2_000)], 1, &SPAN);
         assert_eq!(own_request(&asleep(4, 2_500, 2), &requests), 2, "the older of two");
         assert_eq!(own_request(&asleep(4, 3_100, 2), &requests), 3, "an earlier call submitted the other one");

@@ -1,8 +1,8 @@
 //! Reads logs of servers that time their own writes and syncs, line by line.
 //!
-//! `rules` is the table of words that identify a line, and of the position of its duration. A line becomes a slow call
-//! with a known length, by the server's clock, and an unknown cause. Logs that need several lines, or contain more than
-//! a duration, have separate files.
+//! `rules` is the table of words that identify a line, with the position of the duration in the line. A line becomes a
+//! slow call with a known length, by the server's clock, and an unknown cause. Logs that need several lines, or contain
+//! more than a duration, have separate files.
 
 mod duration;
 mod innodb;

@@ -82,7 +82,7 @@ fn read(cursor: &mut Cursor<'_>, b: &mut Builder) -> Result<(), ImportError> {
             let width = (seconds.clamp(0.0, 1e6) * SECOND_NS as f64) as i64;
             counting.push(b, (track, at), width.unsigned_abs(), OpKind::Other, "redis-cli ping", 0);
             at = at.saturating_add(width);
-            b.note("redis-cli prints only mean and maximum of its pings; all other pings count as the mean");
+            b.note("redis-cli prints only the mean and the maximum of all pings; the other pings count as the mean");
             cursor.take();
         } else if let Some((name, [seconds, _, worst_ms])) = event(cursor) {
             let ns = u64::try_from(worst_ms).unwrap_or(0).saturating_mul(1_000_000);

@@ -258,7 +258,7 @@ impl Builder {
         self.origin_at(format, self.context.moment)
     }
 
-    /// As `origin`, if the log itself states the time of its start.
+    /// As `origin`, if the log states its own start time.
     pub fn origin_at(&mut self, format: &'static str, moment: Option<When>) -> (Track, i64) {
         let moment = moment.unwrap_or(When::new(Zero::Start, 0));
         (self.track(format, moment.zero), moment.ns)

@@ -124,7 +124,7 @@ fn line_up(builder: &Builder, places: &mut Places, spans: &[Option<Span>], start
         let filled = u32::try_from(index).ok().and_then(|index| fills.get(&Track(index)));
         let keys = || filled.into_iter().flatten();
         let from = keys().filter_map(|key| free_from.get(key).copied()).max().unwrap_or(start);
-        // The times of such a track count from the start of its log.
+        // The times of such a track count from the start of the log.
         let shift = from.saturating_sub(span.first.min(0));
         if let Some(place) = places.shift.get_mut(index) {
             *place = shift;

@@ -77,8 +77,8 @@ fn read(cursor: &mut Cursor<'_>, b: &mut Builder) -> Result<(), ImportError> {
     let mut reader = Reader { track, at: origin, threads: HashMap::new() };
     while let Some(line) = cursor.peek() {
         let Some(step) = parse(line.text) else {
-            let goes_on = |lines: &usize| cursor.ahead(*lines).is_some_and(|line| parse(line.text).is_some());
-            if let Some(lines) = cursor.lines_of_break().filter(goes_on) {
+            let continues = |lines: &usize| cursor.ahead(*lines).is_some_and(|line| parse(line.text).is_some());
+            if let Some(lines) = cursor.lines_of_break().filter(continues) {
                 cursor.take_lines(lines);
                 b.gap(
                     "a fragment of a call trace",

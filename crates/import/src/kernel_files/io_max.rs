@@ -40,7 +40,7 @@ fn is_device(word: &str) -> bool {
     word.split_once(':').is_some_and(|(major, minor)| digits(major) && digits(minor))
 }
 
-/// The limits in a line: path, device, and column and value of each; `max` is no limit.
+/// The limits in a line: path, device, and column and value of each; `max` means unlimited.
 type Limits<'a> = (&'a str, &'a str, Vec<(Column, i64)>);
 
 /// Parses `8:0 rbps=max wbps=10485760 riops=max wiops=max`, also after the name or path of the file.

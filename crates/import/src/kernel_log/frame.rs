@@ -25,7 +25,7 @@
 
 use flatwater_recording::symbol::cause_of;
 
-/// A function, and whether the unwinder is sure of it. x86 marks addresses that it only found on the stack with `?`,
+/// A function, and whether the unwinder trusts the frame. x86 marks addresses that it only found on the stack with `?`,
 /// PowerPC with `(unreliable)`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Frame<'a> {

@@ -212,7 +212,7 @@ impl Report {
         new(Kind::Sampled, task, None, 0)
     }
 
-    /// A report of a stack without the name of its task.
+    /// A report of a stack without its task's name.
     #[must_use]
     pub fn of_stack(reported_by: ReportedBy, pid: Option<u32>) -> Report {
         Report::of_task(Task { name: String::new(), pid, state: None, reported_by, count: 1 })
@@ -239,8 +239,7 @@ impl Report {
         self.first.clone()
     }
 
-    /// Whether a line with this task belongs to this report: the line of a hung task follows the first line of its
-    /// report.
+    /// Whether a line with this task belongs to this report: the line of a hung task follows the report's first line.
     #[must_use]
     pub fn awaits(&self, task: &Task) -> bool {
         let unnamed = self.task.name.is_empty() && self.task.reported_by != ReportedBy::ProcStack;

@@ -298,7 +298,7 @@ fn read_timed(line: &Line<'_>, ns: i64, tokens: &[Token<'_>], state: &mut State,
         let columns: Vec<&str> = tokens.iter().map(|token| token.text).take(4).collect();
         b.gap(
             format!("sar's report of {}", columns.join(", ")),
-            "it is not imported",
+            "this report is not imported",
             "sar -B, -r, -S, -W, -d, -q, -u, -w or -v",
         );
         (state.report, state.skips, state.words) = (None, true, Some(tokens.len()));

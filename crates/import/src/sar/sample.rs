@@ -10,7 +10,7 @@ use flatwater_recording::{Column, Entity};
 /// The interval over which a reading is a mean.
 #[derive(Clone, Copy, Debug)]
 pub struct Interval {
-    /// The first reading of its entity: the counters begin at `from`.
+    /// The entity's first reading: the counters begin at `from`.
     pub first: bool,
     pub from: i64,
     pub to: i64,

@@ -78,7 +78,7 @@ impl Text {
     }
 
     /// Removes the margin of code blocks as Markdown indents them: the block is at the top or below a blank line, and
-    /// each of its lines is indented by four columns or more.
+    /// every line is indented by four columns or more.
     pub(super) fn dedent(&mut self) {
         let (mut at, mut any) = (0, false);
         while at < self.spans.len() {

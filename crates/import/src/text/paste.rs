@@ -54,7 +54,7 @@ pub fn quote_bytes(line: &str) -> usize {
 
 /// Appends the line without escape sequences and control characters, with blanks for tabs, and with entities and
 /// typographic quotes replaced by ASCII. Fences of Markdown and Jira become blank lines. JSON keeps its entities, which
-/// are part of its strings.
+/// belong to strings.
 pub fn clean(line: &str, json: bool, out: &mut String) {
     let line = if json { line } else { untagged(line) };
     // JSON has no columns. Elsewhere a tab becomes one blank, so that columns are counted in characters.
@@ -78,9 +78,9 @@ pub fn clean(line: &str, json: bool, out: &mut String) {
     while let Some(c) = rest.chars().next() {
         if c == '&'
             && !json
-            && let Some((entity, stands_for)) = ENTITIES.iter().find(|(entity, _)| rest.starts_with(entity))
+            && let Some((entity, character)) = ENTITIES.iter().find(|(entity, _)| rest.starts_with(entity))
         {
-            out.push(*stands_for);
+            out.push(*character);
             rest = rest.get(entity.len()..).unwrap_or_default();
             continue;
         }

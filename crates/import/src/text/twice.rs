@@ -8,9 +8,9 @@ const LINES_MAX: usize = 20_000;
 const HALF_MIN: usize = 3;
 
 impl Text {
-    /// Removes the second half if it repeats the first line by line, and returns the number of its lines. Reading both halves
-    /// would show that no value changed between them. Rows that are all equal may come from an idle machine and are
-    /// kept.
+    /// Removes the second half if it repeats the first line by line, and returns its number of lines. Reading both
+    /// halves would show that no value changed between them. Rows that are all equal may come from an idle machine and
+    /// are kept.
     pub fn cut_copy(&mut self) -> Option<u64> {
         if self.spans.len() > LINES_MAX {
             return None;

@@ -135,7 +135,7 @@ impl Text {
         if crate::kernel_log::is_prefixed(line) {
             return true;
         }
-        // `5 down+0x43/0x60 <= ...` begins a stack with the number of its tasks.
+        // `5 down+0x43/0x60 <= ...` begins a stack with the number of tasks.
         let mut words = line.split_whitespace();
         let counted = words.next().is_some_and(|word| word.bytes().all(|c| c.is_ascii_digit()));
         if counted && words.next().is_some_and(|word| word.contains("+0x")) {

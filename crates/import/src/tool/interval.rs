@@ -80,7 +80,7 @@ impl Intervals {
     }
 
     /// Converts a time of the rows to a time on the track. Without an earlier time, the rows' clock is the track's. A
-    /// clock with another zero than the track's counts from the end of the first interval that has it, and other
+    /// clock with another zero than the track's counts from the end of the first interval that uses it, and other
     /// clocks are ignored.
     fn on_track(&mut self, b: &mut Builder, when: When, placed: bool) -> Option<i64> {
         if !placed {

@@ -7,7 +7,7 @@
 //! writes are left out too: idle threads, modules, tracing, hot-plug, unmounting, RCU grace periods, and waits for a
 //! work item, whose reason is on another stack.
 
-/// Lists of functions. The macro keeps rustfmt from putting each name on a line of its own.
+/// Lists of functions. The macro keeps rustfmt from putting each name on a separate line.
 macro_rules! lists {
     ($($(#[doc = $doc:literal])* $name:ident = [$($function:literal),* $(,)?])*) => {
         $($(#[doc = $doc])* pub const $name: &[&str] = &[$($function),*];)*

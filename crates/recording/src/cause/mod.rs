@@ -137,7 +137,8 @@ impl CauseSpec {
         }
     }
 
-    /// Whether kernel events alone show that a thread is in the cause: the events of its brackets, or the scheduler's.
+    /// Whether kernel events alone show that a thread is in the cause: the events of the cause's brackets, or the
+    /// scheduler's.
     #[must_use]
     pub fn is_bracketed(&self) -> bool {
         !self.brackets.is_empty() || matches!(self.cause, Cause::RunQueue | Cause::CpuQuota)

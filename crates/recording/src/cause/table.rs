@@ -79,8 +79,8 @@ causes! {
             // more specific.
             symbols(Rank::Waits, &["congestion_wait", "blk_congestion_wait"]),
         ],
-        // Reclaim within a cgroup is throttled because of the cgroup's own dirty pages, global reclaim because of
-        // those of all tasks. Only the latter counts as a cause of its own.
+        // Reclaim within a cgroup is throttled because of the cgroup's own dirty pages, global reclaim because of those
+        // of all tasks. Only the latter counts as a separate cause.
         belongs_to: &[Cause::MemcgReclaim],
         noise: NoiseClass::MemoryManagement,
         hooks: SLEEP,

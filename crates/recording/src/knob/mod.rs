@@ -145,7 +145,7 @@ const fn is_same(one: &[u8], other: &[u8]) -> bool {
 
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum KnobError {
-    #[error("there is no knob '{key}'{}; `flatwater scenarios --knobs` lists them", hint(.nearest))]
+    #[error("unknown knob '{key}'{}; `flatwater scenarios --knobs` lists them", hint(.nearest))]
     Unknown { key: String, nearest: Option<&'static str> },
     #[error("'{given}' is not a valid value of {key}: expected {wanted}")]
     BadValue { key: &'static str, given: String, wanted: String },
@@ -237,7 +237,7 @@ impl Knob {
     }
 }
 
-/// A size in KiB, rounded down, unless nothing of it would be left.
+/// A size in KiB, rounded down; `None` if a size above 0 would become 0.
 fn kib(bytes: u64) -> Option<u64> {
     (bytes == 0 || bytes >= 1024).then_some(bytes / 1024)
 }

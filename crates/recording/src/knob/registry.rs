@@ -254,7 +254,7 @@ pub const KNOBS: &[Knob] = &[
         KnobPlace::Precursor,
         KnobKind::Choice(&["off", "plain", "prefetch", "window", "ring", "auto"]),
         "",
-        "How workloads append: with write(), or with the precursor in one of its modes.",
+        "How workloads append: with write(), or with the precursor in the named mode.",
     ),
     kind(
         "monitor.slabinfo_interval",

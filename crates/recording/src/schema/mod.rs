@@ -362,10 +362,6 @@ mod tests {
         assert_eq!(stored(Table::Vmstat, "frobnicated").1, ColumnKind::Counter);
         assert_eq!(stored(Table::Cgroup, "total_pgnew").1, ColumnKind::Counter);
         assert_eq!(stored(Table::Cgroup, "new_thing").1, ColumnKind::Gauge);
-        assert_eq!(
-            stored(Table::Vmstat, "nr_tlb_remote_flush").1,
-            ColumnKind::Counter,
-            "an event in spite of its name"
-        );
+        assert_eq!(stored(Table::Vmstat, "nr_tlb_remote_flush").1, ColumnKind::Counter, "an event despite its name");
     }
 }

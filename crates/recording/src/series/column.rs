@@ -34,7 +34,7 @@ impl SeriesColumn {
         SeriesColumn { name: name.into(), kind, cells: Cells::Memory(values.into_iter().collect()) }
     }
 
-    /// A column of a sealed file: number `place` of its sampled columns.
+    /// A column of a sealed file: number `place` among the sampled columns.
     pub(crate) fn sealed(name: &str, kind: ColumnKind, table: &Arc<SealedTable>, place: usize) -> SeriesColumn {
         SeriesColumn { name: name.to_owned(), kind, cells: Cells::File { table: Arc::clone(table), place } }
     }

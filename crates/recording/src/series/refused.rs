@@ -3,7 +3,7 @@
 use super::Table;
 use crate::Gap;
 
-/// Maximum number of entities of one table: a row stores the number of its entity in 16 bits.
+/// Maximum number of entities of one table: a row stores its entity's number in 16 bits.
 pub const ENTITIES_MAX: usize = u16::MAX as usize;
 /// Maximum number of columns of one table: ten times the number of counters in any kernel file.
 pub const COLUMNS_MAX: usize = 4096;

@@ -125,7 +125,7 @@ pub(super) fn decode(batch: &RecordBatch, into: &mut Vec<Call>, allowance: &Allo
             still_under_way: still_under_way.get(row).unwrap_or(false),
             errno: errno.get(row),
         };
-        mend(&mut call);
+        repair(&mut call);
         into.push(call);
     }
     Ok(())
@@ -192,7 +192,7 @@ fn basis_of(name: &str) -> Basis {
 }
 
 /// Readers rely on segments that tile the call; segments that do not are replaced by one unexplained segment.
-fn mend(call: &mut Call) {
+fn repair(call: &mut Call) {
     let sum = call.segments.iter().try_fold(0_u64, |at, segment| {
         let next = at.checked_add(segment.ns)?;
         (segment.offset_ns == at).then_some(next)

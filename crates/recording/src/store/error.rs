@@ -9,7 +9,7 @@ use crate::header::FORMAT_VERSION;
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ReadError {
-    #[error("there is no recording at {}: {error}; give the output directory of a run", path.display())]
+    #[error("no recording at {}: {error}; give the output directory of a run", path.display())]
     NotFound { path: PathBuf, error: io::Error },
     #[error("{} is not a recording: it has neither header.json nor any table", path.display())]
     NotARecording { path: PathBuf },

@@ -337,7 +337,7 @@ impl<'a> FlatColumns<'a> {
 
 pub(crate) const TASK_FIELDS: [&str; 4] = ["pid", "tid", "name", "cgroup"];
 
-/// The columns of a task: `waker_pid`, `waker_tid`, `waker_name`, `waker_cgroup`. All are null if there is no task.
+/// The columns of a task: `waker_pid`, `waker_tid`, `waker_name`, `waker_cgroup`. All are null without a task.
 fn task_fields(name: &str) -> Vec<Field> {
     let column = |part: &str| format!("{name}_{part}");
     let [pid, tid, comm, cgroup] = TASK_FIELDS.map(column);

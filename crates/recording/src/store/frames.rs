@@ -355,7 +355,7 @@ fn check(batch: &arrow_ipc::RecordBatch<'_>, schema: &SchemaRef, body_bytes: usi
         return Err(TableError::damaged("a column that ends within a number"));
     }
     if !buffers.iter().all(|buffer| inside(buffer.offset(), buffer.length())) {
-        return Err(TableError::damaged("a column beyond the end of its frame"));
+        return Err(TableError::damaged("a column beyond the frame's end"));
     }
     Ok(())
 }

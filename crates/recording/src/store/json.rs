@@ -1,7 +1,7 @@
 //! The JSON files of a recording: header.json, outcomes.json, sealed.json.
 //!
-//! A value in memory can take a hundred times the bytes of its text (`{}` is a whole struct), so both the size of a
-//! file and the number of its values are limited before the file is parsed. The writer keeps the same limits.
+//! A value in memory can take a hundred times the bytes of the JSON text (`{}` is a whole struct), so both a file's
+//! size and its number of values are limited before the file is parsed. The writer keeps the same limits.
 
 use std::io::{self, Read};
 use std::path::Path;

@@ -58,7 +58,7 @@ impl TableFile {
         fixed.chain(flat).chain(Table::ALL.iter().map(|&table| TableFile::Sampled(table)))
     }
 
-    /// Name of the table and stem of its file.
+    /// Name of the table and stem of the file's name.
     fn name(self) -> &'static str {
         match self {
             TableFile::Latency => "latency",

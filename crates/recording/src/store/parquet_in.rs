@@ -38,7 +38,7 @@ const PAGE_BYTES_MAX: u64 = 64 << 20;
 /// "PAR1", and the length before it.
 const TAIL_BYTES: u64 = 8;
 
-/// A file, or parts of it in memory. Offsets refer to the file.
+/// A file, or parts of a file in memory. Offsets refer to the file.
 #[derive(Clone, Debug)]
 struct Source {
     file: Arc<File>,
@@ -73,7 +73,7 @@ impl ChunkReader for Source {
         let (from, chunk) = self.chunk_at(start)?;
         match from.checked_add(length) {
             Some(end) if end <= chunk.len() => Ok(chunk.slice(from..end)),
-            _ => Err(ParquetError::EOF("a page beyond the end of its column".to_owned())),
+            _ => Err(ParquetError::EOF("a page beyond the column's end".to_owned())),
         }
     }
 }
@@ -257,7 +257,7 @@ impl ParquetFile {
     }
 }
 
-/// The Parquet crate checks most but not all of its input: a panic in it is taken as an error of the file.
+/// The Parquet crate checks most but not all input: a panic in it is taken as an error of the file.
 fn guarded<T>(read: impl FnOnce() -> Result<T, TableError>) -> Result<T, TableError> {
     catch_unwind(AssertUnwindSafe(read)).unwrap_or(Err(TableError::Contradiction))
 }
@@ -374,7 +374,7 @@ const DATA_PAGE: u32 = 0;
 const DICTIONARY_PAGE: u32 = 2;
 const DATA_PAGE_V2: u32 = 3;
 /// PLAIN, PLAIN_DICTIONARY, RLE, DELTA_BINARY_PACKED, RLE_DICTIONARY. DELTA_BYTE_ARRAY is missing: it stores text as a
-/// prefix of the previous text, and can expand to the square of its size.
+/// prefix of the previous text, and can expand to the square of the stored size.
 const ENCODINGS: [u32; 5] = [0, 2, 3, 5, 8];
 
 /// Fields of a page header.

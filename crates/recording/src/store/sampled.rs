@@ -1,7 +1,7 @@
 //! The sampled tables: `at_ns`, `node`, `entity`, and one nullable column per counter or gauge.
 //!
-//! Opening a recording reads only the footer of a sealed table. The keys of its rows are read when rows are used, and
-//! each column when it is used: an hour has a hundred million bytes of columns, and a report needs a tenth of them.
+//! Opening a recording reads only the footer of a sealed table. The rows' keys are read when rows are used, and each
+//! column when it is used: an hour has a hundred million bytes of columns, and a report needs a tenth of them.
 
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::path::PathBuf;
@@ -169,7 +169,7 @@ pub(super) fn decode(batch: &RecordBatch, into: &mut Series, allowance: &Allowan
     Ok(())
 }
 
-/// Memory of a row besides its values: instant, owner, order, and index among the rows of its entity.
+/// Memory of a row besides its values: instant, owner, order, and index among the entity's rows.
 const KEY_BYTES: usize = 8 + 2 + 4 + 4;
 /// Owner of a row whose entity exceeds the limit; `ENTITIES_MAX` guarantees that no entity has this index.
 const NO_ENTITY: u16 = u16::MAX;

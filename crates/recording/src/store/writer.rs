@@ -28,7 +28,7 @@ const FLUSH_EVERY: Duration = Duration::from_secs(1);
 const BATCHES_PER_SCHEMA: u32 = 120;
 const ROWS_PER_FRAME: usize = 16_384;
 const RESERVE_BYTES: u64 = 256 << 10;
-/// Disk space for one gap, including the directory entry of its file.
+/// Disk space for one gap, including the file's directory entry.
 const GAP_BYTES: u64 = 16 << 10;
 
 /// Name of the gap for dropped rows. It is written when the loss begins and again, with its extent, at the end.

@@ -128,7 +128,7 @@ impl Summarizer {
         unknown.observed_ns = unknown.observed_ns.saturating_add(to_ns.saturating_sub(at_ns));
     }
 
-    /// Adds a slow call, with its time divided by cause and aggressor. It counts in the hour of its start.
+    /// Adds a slow call, with its time divided by cause and aggressor. It counts in the hour in which it began.
     pub fn add(&mut self, call: &Call, whose: &Whose, parts: &[(Cause, Option<Blame>, u64)]) {
         let hour = self.hour_of(call.start_ns);
         let rows = &mut self.hours.entry(hour).or_default().rows;

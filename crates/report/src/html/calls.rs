@@ -48,7 +48,7 @@ pub fn calls(recording: &Recording, palette: &Palette) -> Calls {
     }
 }
 
-/// Why there is no table. A recording without slow calls is a result, not a gap.
+/// Why the table is missing. A recording without slow calls is a result, not a gap.
 fn missing(recording: &Recording) -> Option<String> {
     if !recording.calls.is_empty() {
         return None;

@@ -45,7 +45,7 @@ pub fn thin(raw: &Raw) -> Thin {
     Thin { t, lines: lines.collect() }
 }
 
-/// The lowest and the highest value, in the order of time; two missing values if there are none.
+/// The lowest and the highest value, in the order of time; two missing values if all are missing.
 fn extremes(values: &[Option<f64>]) -> [Option<f64>; 2] {
     let mut lowest: Option<(usize, f64)> = None;
     let mut highest: Option<(usize, f64)> = None;

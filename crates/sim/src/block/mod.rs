@@ -412,7 +412,7 @@ mod tests {
     }
 
     #[test]
-    fn a_batch_goes_upwards_and_the_next_begins_with_the_oldest_where_nothing_stands_further_up() {
+    fn a_batch_ascends_and_the_next_begins_with_the_oldest_request_if_none_is_further_up() {
         let mut block = block();
         [500, 100, 900].into_iter().for_each(|position| block.push(request(true, position, 0)));
         // From the oldest upwards; at the end of the list from the oldest again.

@@ -70,7 +70,7 @@ impl Request {
 
     /// Whether a write continues where this one ends, so that both can be one request of at most `most` pages. Of
     /// synchronous requests only one file's pages are (cfq_allow_merge and bfq_allow_bio_merge let no others' in).
-    fn goes_on(&self, next: &Request, most: u32) -> bool {
+    fn can_back_merge(&self, next: &Request, most: u32) -> bool {
         let (Done::Pages { inode, .. }, Done::Pages { inode: other, .. }) = (self.done, next.done) else {
             return false;
         };
@@ -97,7 +97,7 @@ pub struct Joined {
 impl Joined {
     /// elv_merge, blk_attempt_plug_merge: pages that continue a request join it.
     pub fn merge(&mut self, queued: &mut Request, next: &Request, most: u32) -> bool {
-        if !queued.goes_on(next, most) {
+        if !queued.can_back_merge(next, most) {
             return false;
         }
         queued.pages += next.pages;
@@ -262,7 +262,7 @@ mod tests {
     }
 
     #[test]
-    fn pages_of_several_files_are_one_request_and_each_files_are_told_when_it_is_done() {
+    fn pages_of_several_files_are_one_request_that_completes_for_each_file() {
         let mut joined = Joined::default();
         let mut held = write(1, 0, 100, 2);
         assert!(joined.merge(&mut held, &write(1, 2, 102, 3), 10), "the same file continues");

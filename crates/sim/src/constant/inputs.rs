@@ -121,7 +121,7 @@ mod tests {
     use flatwater_workload::scenario::Scenario;
 
     #[test]
-    fn every_listed_input_is_one_of_its_scenario() {
+    fn every_listed_input_exists_in_its_scenario() {
         for name in
             ["journal-2.6.32", "graphdb-zone-reclaim", "maildir-pae", "maildir-pae-leak", "bulk-2.6.17", "sdet-2.2.3"]
         {

@@ -359,7 +359,7 @@ mod tests {
 
     /// A folio of 1 MiB has 256 buffer_heads, and two functions go over them.
     #[test]
-    fn a_small_write_into_a_large_folio_goes_over_all_of_its_buffers_where_they_are_ext4s() {
+    fn a_small_write_into_a_large_ext4_folio_walks_all_buffers() {
         let walked = |kernel: &str, disk: &str, order: u8| {
             let costs = find(kernel).expect("a profile").costs.values();
             of(kernel, disk, "").walk_ns(&costs, order) / costs.buffer_walk_ns.max(1)

@@ -472,7 +472,7 @@ mod tests {
     /// An inode that is used again stays where it is until the shrinker comes by, as its mark says once it is unused
     /// again.
     #[test]
-    fn a_lazy_list_keeps_what_is_used_again_until_it_is_met() {
+    fn a_lazy_lru_keeps_reused_inodes_until_the_shrinker_scans_them() {
         let mut inodes = Inodes { lazy: true, ..Inodes::default() };
         let [one, two, three] = [1, 2, 3].map(|file| inodes.add((0, file), Object::default(), false));
         for id in [one, two, three] {

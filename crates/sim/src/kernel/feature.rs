@@ -71,7 +71,7 @@ mod tests {
     }
 
     #[test]
-    fn each_row_is_at_the_place_of_its_feature() {
+    fn each_row_is_at_its_features_index() {
         assert!(TABLE.iter().enumerate().all(|(place, row)| row.feature as usize == place));
     }
 }

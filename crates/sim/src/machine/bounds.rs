@@ -123,7 +123,7 @@ mod tests {
     }
 
     #[test]
-    fn what_no_model_could_hold_is_refused_by_the_name_of_its_setting() {
+    fn impossible_settings_are_refused_by_name() {
         let journal = "use = 'journal'";
         for (kernel, machine, setup, workload, named) in [
             ("linux-6.1", "cpus = 0", "", journal, "machine.cpus"),

@@ -312,7 +312,7 @@ mod tests {
     }
 
     #[test]
-    fn a_recorded_machines_other_settings_are_left_out_and_said() {
+    fn unsupported_settings_of_a_recorded_machine_are_left_out_and_listed() {
         let (mut scenario, profile) =
             scenario("linux-6.1", "", "'vm.dirty_ratio' = 5\n'kernel.numa_balancing' = 1\n'queue.scheduler' = 'bfq'");
         scenario.setup.observe("lru_gen.min_ttl_ms", "1000");

@@ -166,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn a_block_is_the_aligned_half_of_its_window() {
+    fn a_block_is_an_aligned_half_window() {
         assert_eq!([0, 15, 16, 63].map(block_of), [(0, 0xffff), (0, 0xffff), (0, 0xffff_0000), (1, 0xffff_0000)]);
     }
 }

@@ -217,7 +217,7 @@ mod tests {
     }
 
     #[test]
-    fn what_nobody_used_goes_as_a_whole_and_one_dirty_page_holds_it() {
+    fn an_unused_folio_is_reclaimed_whole_unless_a_page_is_dirty() {
         let (mut mm, inode) = folio();
         let first = mm.lookup(inode, 0).expect("cached").0;
         mm.chunks.get_mut(first).dirty = 1;

@@ -383,7 +383,7 @@ mod tests {
     }
 
     #[test]
-    fn a_read_elsewhere_is_no_stream_unless_it_goes_on_or_is_larger_than_the_limit() {
+    fn a_read_elsewhere_starts_no_stream_unless_cached_pages_precede_it_or_it_exceeds_the_limit() {
         let ahead = Ahead { behind: 100, ..Ahead::default() };
         assert_eq!(window(ahead.missed(500, 4, OLD, None)), None);
         assert_eq!(window(ahead.missed(100, 4, OLD, None)), Some((100, 8, 4)), "right behind the last one read");
@@ -419,7 +419,7 @@ mod tests {
     }
 
     #[test]
-    fn a_window_is_read_in_as_many_parts_as_cached_pages_leave_of_it() {
+    fn a_window_is_read_in_parts_between_cached_pages() {
         let cached = [3_u64, 9];
         let parts = missing(0, 12, 4, |page| !cached.contains(&page));
         assert_eq!(parts, [(0, 3), (4, 8), (8, 9), (10, 12)], "no longer than 4");

@@ -113,7 +113,7 @@ impl Mm {
 
     /// Whether the next page to scan could be freed. In the kernel's list the pages of a chunk are mixed with those of
     /// other files, so that a chunk of dirty pages does not mean a batch of dirty pages.
-    fn goes_on_clean(&self, lruvec: u8, pass: Pass) -> bool {
+    fn next_is_clean(&self, lruvec: u8, pass: Pass) -> bool {
         let Some(id) = self.chunks.tail(lruvec, INACTIVE) else { return false };
         let chunk = self.chunks.get(id);
         let kept = chunk.dirty | chunk.writeback | if pass.may_unmap { 0 } else { chunk.mapped };
@@ -178,7 +178,7 @@ async fn shrink_lruvec(m: &Machine, task: &mut Task, (zone, lruvec): (usize, u8)
             if active > 0 && may_age {
                 step.aged = mm.age_active(lruvec, active.min(CLUSTER.get()));
             }
-            (step, taken > 0 && step.dirty == taken && !mm.goes_on_clean(lruvec, pass))
+            (step, taken > 0 && step.dirty == taken && !mm.next_is_clean(lruvec, pass))
         };
         if all_dirty {
             m.write_all_back();

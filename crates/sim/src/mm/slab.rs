@@ -401,7 +401,7 @@ mod tests {
     }
 
     #[test]
-    fn a_slab_of_four_pages_goes_with_the_last_of_its_thirteen_objects() {
+    fn a_slab_of_four_pages_is_freed_with_the_last_of_thirteen_objects() {
         let shape = ObjectShape { name: "ext4_inode_cache", bytes: 1192, per_slab: 3, pages: 1 }.on_cpus(2);
         let mut cache = SlabCache::new(CacheKind::Inode, shape, (2, 1, 1), true);
         (0..6).for_each(|_| _ = cache.grow(0, true));

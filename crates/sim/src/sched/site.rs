@@ -241,7 +241,7 @@ mod tests {
     use flatwater_recording::symbol::{cause_of, meaning_inside};
 
     #[test]
-    fn a_stack_is_of_its_kernel_and_of_the_object_asked_for() {
+    fn a_stack_depends_on_the_kernel_and_the_object() {
         let old = Site::DirectReclaim.frames(Generation::V2_6);
         let new = Site::DirectReclaim.frames(Generation::V6);
         assert!(old.contains(&"shrink_zone") && !new.contains(&"shrink_zone"), "{new:?}");

@@ -286,7 +286,7 @@ mod tests {
     }
 
     #[test]
-    fn work_that_was_noted_but_not_performed_is_no_part_of_a_call_that_is_cut_off() {
+    fn a_call_that_is_cut_off_excludes_noted_work_that_was_not_performed() {
         let mut task = Task::new(0, 0);
         task.work(Site::Work, 100);
         task.work(Site::DirectReclaim, 300);

@@ -348,7 +348,7 @@ mod tests {
     use flatwater_workload::scenario::Scenario;
 
     #[test]
-    fn what_goes_on_in_the_background_stands_while_the_flusher_is_at_a_sync() {
+    fn background_writeback_pauses_while_the_flusher_performs_a_sync() {
         let text = "name = 'x'\nsentence = 'X.'\nkernel = 'linux-6.1'\nduration = '9s'\n[machine]\nnodes = ['1GiB']\n\
                     disk = { write_bps = '100MB', latency = '1ms', file_system = 'ext4' }\n\
                     [setup]\n'vm.dirty_background_bytes' = '4MiB'\n'vm.dirty_bytes' = '700MiB'\n\

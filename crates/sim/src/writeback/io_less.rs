@@ -388,7 +388,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_is_checked_often_far_below_the_limit_and_at_it_after_each_page() {
+    fn the_poll_interval_shrinks_to_one_page_at_the_limit() {
         // ilog2(thresh - dirty) >> 1: 2000 - 976 = 1024 -> 10 / 2 = 5 -> 32.
         for (dirty, wanted) in [(976, 32), (1999, 1), (2000, 1), (1744, 16)] {
             assert_eq!(domain(dirty).poll_interval(), wanted, "{dirty}");
@@ -396,7 +396,7 @@ mod tests {
     }
 
     #[test]
-    fn at_the_hard_limit_nobody_continues_and_that_limit_comes_down_by_a_thirty_second() {
+    fn at_the_hard_limit_no_writer_continues_and_the_limit_falls_by_a_thirty_second() {
         let mut own = Bandwidth { dirty_limit: [0; 2], ..Bandwidth::default() };
         assert_eq!(own.position_ratio(&domain(2000)), 0);
         own.update_dirty_limit(&domain(0));
@@ -455,7 +455,7 @@ mod tests {
     }
 
     #[test]
-    fn a_strict_device_is_below_or_above_the_middle_of_its_own_limits_whatever_all_have() {
+    fn a_strict_device_is_compared_with_the_middle_of_the_devices_limits_only() {
         // The machine's 1500 are below its set point of 1750. Rate 12800, balanced 12801 * 25600 / 12801 = 25600: below
         // 200 pages the step is min(25600, 25600, 12801) - 12800 = 1, and 1 >> (12800 / 3) is nothing; above it there
         // is none.
@@ -527,7 +527,7 @@ mod tests {
     }
 
     #[test]
-    fn a_device_with_a_strict_limit_is_paced_around_the_middle_of_its_own_limits() {
+    fn a_device_with_a_strict_limit_is_paced_around_the_middle_of_the_devices_limits() {
         let own = Limits { background: 100, throttle: 300 };
         // wb_setpoint = 200: at it the ratio is 1 (1024), at the limit 0, below it up to what the machine's position
         // allows.

@@ -435,7 +435,7 @@ mod tests {
     }
 
     #[test]
-    fn a_background_limit_at_or_above_the_other_is_half_of_it() {
+    fn a_background_limit_at_or_above_the_throttle_limit_becomes_half_that_limit() {
         for (background, throttle, wanted) in [(100, 200, 100), (199, 200, 199), (200, 200, 100), (300, 200, 100)] {
             assert_eq!(Limits::new(background, throttle).background, wanted, "{background} of {throttle}");
         }

@@ -127,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn without_observations_there_is_no_table() {
+    fn without_observations_the_table_is_empty() {
         assert!(Box::new(BulkObserver::new(1)).outcome(&[]).is_none());
     }
 }

@@ -1,4 +1,4 @@
-//! Journal: what each writer wrote, how far it fell behind its schedule, and the times of its syncs.
+//! Journal: what each writer wrote, how far it fell behind its schedule, and its sync times.
 
 use crate::{Observation, Observe, Op};
 use flatwater_recording::outcome::{JournalOutcome, JournalWriter};

@@ -65,7 +65,7 @@ pub struct WorkloadSpec {
     pub duration: Option<Nanos>,
     /// Overrides the workload's own role: for example, a journal can be a neighbour of another one.
     pub role: Option<Role>,
-    /// Device of its files: 0 is the machine's disk, 1 the first of the other devices.
+    /// Device for the files: 0 is the machine's disk, 1 the first of the other devices.
     pub device: usize,
     pub cpu: Option<u32>,
     pub node: Option<u32>,
@@ -233,6 +233,6 @@ pub struct ControllerSpec {
     pub cache_bytes: Option<u64>,
     /// Time of the controller for a command, ns.
     pub command_ns: Option<u64>,
-    /// Rate of its link to the host.
+    /// Rate of the drive's link to the host.
     pub link_bytes_per_s: Option<u64>,
 }

@@ -16,7 +16,7 @@ use flatwater_recording::{KnobPlace, Setup, knob};
 
 #[derive(Debug, thiserror::Error)]
 pub enum ScenarioError {
-    #[error("there is no scenario '{name}'{}; `flatwater scenarios` lists the built-in ones, and a path of a .toml file works too", .nearest.as_ref().map(|n| format!(" (did you mean '{n}'?)")).unwrap_or_default())]
+    #[error("unknown scenario '{name}'{}; `flatwater scenarios` lists the built-in ones, and a path of a .toml file works too", .nearest.as_ref().map(|n| format!(" (did you mean '{n}'?)")).unwrap_or_default())]
     NotFound { name: String, nearest: Option<String> },
     #[error("cannot read scenario {path}: {source}")]
     Unreadable { path: String, source: std::io::Error },
@@ -249,7 +249,7 @@ fn read_workload(
     let entry = crate::find(&name).ok_or_else(|| {
         let meant = nearest(&name, WORKLOADS.iter().map(|entry| entry.name));
         let hint = meant.map(|meant| format!(" (did you mean '{meant}'?)")).unwrap_or_default();
-        place.bad(place.of_key(from, "use"), format!("there is no workload '{name}'{hint}"))
+        place.bad(place.of_key(from, "use"), format!("unknown workload '{name}'{hint}"))
     })?;
     let label = take("label").unwrap_or_else(|| name.clone());
     let (start, duration) = (take("start"), take("duration"));
@@ -264,7 +264,7 @@ fn read_workload(
         Some("foreground") => Some(Role::Foreground),
         Some("neighbour") => Some(Role::Neighbour),
         Some(other) => {
-            let what = format!("there is no role '{other}': use foreground or neighbour");
+            let what = format!("unknown role '{other}': use foreground or neighbour");
             return Err(place.bad(place.of_key(from, "role"), what));
         }
     };
@@ -294,7 +294,7 @@ fn device_called(place: &Place<'_>, machine: &MachineSpec, from: usize, name: &s
     names().position(|known| known == name).ok_or_else(|| {
         let hint = nearest(name, names()).map(|meant| format!(" (did you mean '{meant}'?)")).unwrap_or_default();
         let known = names().collect::<Vec<_>>().join(", ");
-        place.bad(place.of_key(from, "device"), format!("there is no device '{name}'{hint}; the machine has {known}"))
+        place.bad(place.of_key(from, "device"), format!("unknown device '{name}'{hint}; the machine has {known}"))
     })
 }
 
@@ -318,7 +318,7 @@ mod tests {
     use crate::scenario::builtin::BUILTIN;
 
     #[test]
-    fn every_builtin_scenario_parses_and_has_the_name_of_its_file() {
+    fn every_builtin_scenario_parses_and_is_named_like_the_file() {
         for (name, text) in BUILTIN {
             let scenario = Scenario::parse(name, text).unwrap_or_else(|error| panic!("{error}"));
             assert_eq!(&scenario.name, name);

@@ -12,7 +12,7 @@ use flatwater_recording::{KNOBS, KnobError};
 pub enum SetError {
     #[error("'{0}' is not of the form KEY=VALUE")]
     NoValue(String),
-    #[error("there is no setting '{key}'{}; use a knob (`flatwater scenarios --knobs`), LABEL.PARAMETER of a workload ({}), duration, threshold, seed, machine.reserved, machine.resident, machine.buffers, machine.zone_min, machine.grows, machine.cgroup_grows, machine.own_cpu_percent, machine.cpu_speed_percent or model.* (docs/simulator.md)", .meant.as_ref().map(|m| format!(" (did you mean '{m}'?)")).unwrap_or_default(), .labels.join(", "))]
+    #[error("unknown setting '{key}'{}; use a knob (`flatwater scenarios --knobs`), LABEL.PARAMETER of a workload ({}), duration, threshold, seed, machine.reserved, machine.resident, machine.buffers, machine.zone_min, machine.grows, machine.cgroup_grows, machine.own_cpu_percent, machine.cpu_speed_percent or model.* (docs/simulator.md)", .meant.as_ref().map(|m| format!(" (did you mean '{m}'?)")).unwrap_or_default(), .labels.join(", "))]
     Unknown { key: String, meant: Option<String>, labels: Vec<String> },
     #[error(transparent)]
     Knob(#[from] KnobError),

@@ -26,7 +26,7 @@ pub fn reclaim(recording: &Recording) -> Chart {
         let at = |line: &[Option<f64>], place: usize| line.get(place).copied().flatten();
         let vmeff = |place: usize| {
             let (kswapd, direct) = (at(&kswapd, place), at(&direct, place));
-            // Without scans there is no efficiency to draw (sar prints 0).
+            // Without scans the efficiency is undefined (sar prints 0).
             let scanned = kswapd.unwrap_or_default() + direct.unwrap_or_default();
             efficiency_percent(kswapd, direct, at(&steals, place)).filter(|_| scanned > 0.0).map(|p| p / 100.0)
         };
