@@ -27,7 +27,7 @@ fn flatwater(arguments: &[&str], directory: &Path) -> (Option<i32>, String) {
     (output.status.code(), String::from_utf8_lossy(&output.stderr).into_owned())
 }
 
-/// What is wrong with a message; `None` if its form is right.
+/// The fault of a message; `None` if its form is right.
 fn fault(message: &str) -> Option<String> {
     let lines: Vec<&str> = message.lines().collect();
     let [line] = lines.as_slice() else { return Some(format!("{} lines", lines.len())) };

@@ -63,7 +63,7 @@ fn calls() -> impl Strategy<Value = Call> {
     ]
 }
 
-/// What a roll adds to the position of a framed appender, bytes.
+/// The bytes that a roll adds to the position of a framed appender.
 const MARK_AND_HEADER: u64 = (frame::END_MARK_LEN + frame::FILE_HEADER_LEN) as u64;
 
 #[derive(Debug, Clone, Copy)]

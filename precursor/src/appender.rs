@@ -255,7 +255,7 @@ impl Appender {
         self.core.survival()
     }
 
-    /// What is synced without a call of `sync_to`.
+    /// When records are synced without a call of `sync_to`.
     pub fn durability(&self) -> Durability {
         self.durability
     }

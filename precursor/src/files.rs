@@ -333,8 +333,8 @@ pub(crate) fn records_from(file: &File, from: u64) -> io::Result<u64> {
             return Ok(at);
         }
         let claimed = scan.format.claimed_len(u64::from_le_bytes(word));
-        let there = claimed > 0 && claimed as u64 <= file.metadata()?.len().saturating_sub(at);
-        let mut whole = vec![0; if there { claimed } else { 0 }];
+        let fits = claimed > 0 && claimed as u64 <= file.metadata()?.len().saturating_sub(at);
+        let mut whole = vec![0; if fits { claimed } else { 0 }];
         let got = read_full(file, &mut whole, at)?;
         match whole.get(..got).and_then(|bytes| scan.take(bytes)).filter(|found| found.payload.is_some()) {
             Some(found) => at += found.len as u64,

@@ -13,8 +13,8 @@ use crate::frame::{self, Format};
 use crate::options::BackPressure;
 use crate::plan::{Ledger, Planner, Step};
 use crate::ring::{RingMemory, RingNeeds, Spare};
+use crate::ring_use;
 use crate::sys;
-use crate::turns;
 
 const RETRY: Duration = Duration::from_millis(50);
 /// Longest nap while the writer pauses, ns; the naps become longer up to this.
@@ -307,7 +307,7 @@ pub(crate) fn grow(
     while !core.closing.load(Ordering::Acquire) {
         std::thread::park_timeout(Duration::from_millis(1));
         // `waiting` reads `flushed` first; otherwise the flusher could pass the position that was read.
-        let (flushed, position) = turns::waiting(&core.live.position.0, &core.live.flushed.0, u64::MAX / 2);
+        let (flushed, position) = ring_use::waiting(&core.live.position.0, &core.live.flushed.0, u64::MAX / 2);
         let lag = position - flushed;
         let room = bytes_max.min(core.memory_bytes.max(first)).saturating_sub(total);
         let wanted = (capacity * 2).min(if room == 0 { 0 } else { 1 << room.ilog2() });

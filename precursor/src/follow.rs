@@ -12,10 +12,10 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
-use crate::ahead::map_file;
 use crate::files::{Names, zeros_from};
 pub use crate::followed::{Event, FollowError, FollowOptions, FollowStats, Help, Uncut};
 use crate::handles::identity;
+use crate::helper::map_file;
 use crate::mode::Mode;
 use crate::plan::{Ledger, Planner, Span, Step, Tuning, Which};
 use crate::process::{Descriptor, Stillness, alone, descriptor, points_to, share};
@@ -217,14 +217,14 @@ impl Target {
     fn begin(&mut self, position: u64) {
         let from = position / page_bytes() * page_bytes();
         let window = self.planner.tuning().window_bytes;
-        let behind = position / window * window;
+        let window_start = position / window * window;
         self.ledger = Ledger {
             position,
             flushed: position,
             allocated: from,
             warm: from,
-            written_back: behind,
-            released: behind,
+            written_back: window_start,
+            released: window_start,
             ..Ledger::default()
         };
     }

@@ -1,4 +1,5 @@
-//! What the fuzz targets, and the test that replays their corpus, do with an input. Not part of the public interface.
+//! Processes an input for the fuzz targets and for the test that replays their corpus. Not part of the public
+//! interface.
 
 use std::os::unix::fs::FileExt;
 use std::path::Path;

@@ -40,11 +40,11 @@ const FIRST_PID_NAMESPACE: &str = "pid:[4026531836]";
 
 /// Event that may remove files from `/dev/shm`, judged from files below `root`.
 pub(crate) fn removal(root: &Path, user: u32, in_container: bool) -> Option<Removal> {
-    let there = |path: &str| root.join(path).exists();
-    if in_container || there(".dockerenv") || there("run/.containerenv") || there("run/systemd/container") {
+    let exists = |path: &str| root.join(path).exists();
+    if in_container || exists(".dockerenv") || exists("run/.containerenv") || exists("run/systemd/container") {
         return Some(Removal::Container);
     }
-    let logind = there("run/systemd/seats");
+    let logind = exists("run/systemd/seats");
     (logind && user > SYSTEM_USER_MAX && removes_ipc(root)).then_some(Removal::Logout)
 }
 

@@ -43,12 +43,10 @@
 
 #![warn(missing_docs)]
 
-mod ahead;
 #[cfg(test)]
 mod any_order_tests;
 mod appender;
 mod atomics;
-mod behind;
 pub mod budget;
 #[allow(non_camel_case_types, reason = "C naming")]
 pub mod c;
@@ -73,6 +71,7 @@ mod frame;
 #[doc(hidden)]
 pub mod fuzzing;
 mod handles;
+mod helper;
 #[cfg(test)]
 mod helper_tests;
 mod hot;
@@ -99,6 +98,7 @@ mod refused_tests;
 mod replay;
 mod resync;
 mod ring;
+mod ring_use;
 mod sidecar;
 mod sigbus;
 mod space;
@@ -108,8 +108,8 @@ mod stats;
 mod syncer;
 mod sys;
 mod timer;
-mod turns;
 mod window;
+mod write_back;
 mod written;
 
 pub use appender::Appender;

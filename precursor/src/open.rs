@@ -5,7 +5,6 @@ use std::os::unix::fs::FileExt;
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 
-use crate::ahead::map_file;
 use crate::appender::Appender;
 use crate::budget::{Limits, Part};
 use crate::choose::{Choice, Facts, ModeRefusal, Wants, choose, examine};
@@ -15,6 +14,7 @@ use crate::files::{Names, header_of, read_full};
 use crate::fork::Born;
 use crate::frame::{self, Format};
 use crate::handles::Dir;
+use crate::helper::map_file;
 use crate::live::{Birth, Line, LiveMap, remove_shm};
 use crate::many::ManyAppender;
 use crate::mode::Mode;

@@ -461,8 +461,8 @@ impl Reader {
     fn check_len(&self, claimed: usize) -> Result<(), ReadError> {
         let Some(current) = &self.current else { return Ok(()) };
         // Of a torn frame the length may be any number: only one that the file can hold is a record.
-        let there = current.file.as_ref().and_then(|file| Some(file.metadata().ok()?.len()));
-        let fits = there.is_none_or(|there| current.offset.saturating_add(claimed as u64) <= there);
+        let file_len = current.file.as_ref().and_then(|file| Some(file.metadata().ok()?.len()));
+        let fits = file_len.is_none_or(|file_len| current.offset.saturating_add(claimed as u64) <= file_len);
         match claimed.saturating_sub(frame::HEADER) > self.record_bytes_max && fits {
             true => {
                 let (path, offset) = (self.names.path(current.seq), current.offset);
@@ -587,9 +587,9 @@ impl Reader {
             self.begin(later, 0);
             return Err(ReadError::Missing { from, path: self.names.path(later) });
         };
-        let there = self.names.dir().stat(&self.names.name(current.seq)).map_err(ReadError::io("look for", &path))?;
+        let entry = self.names.dir().stat(&self.names.name(current.seq)).map_err(ReadError::io("look for", &path))?;
         let ours = crate::handles::identity(file).map_err(ReadError::io("look at", &path))?;
-        match there {
+        match entry {
             Some(entry) if entry.identity == ours => Ok(()),
             // Archived: it is whole, and the reader continues with the next file.
             None if self.names.rolls() && self.live.as_ref().is_some_and(|live| live.file().0 > current.seq) => Ok(()),

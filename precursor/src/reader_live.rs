@@ -11,8 +11,8 @@ use crate::frame::WORD;
 use crate::handles::{Dir, unfit};
 use crate::live::{LiveMap, RINGS};
 use crate::ring::RingMemory;
+use crate::ring_use;
 use crate::sidecar::Sidecar;
-use crate::turns;
 
 /// A live block with the rings that were mapped so far.
 #[derive(Debug)]
@@ -118,7 +118,7 @@ impl LiveView {
             let value = unsafe { &*ring.at(word).cast::<AtomicU64>() }.load(Ordering::Relaxed);
             out.extend_from_slice(&value.to_ne_bytes());
         }
-        if !turns::is_unused(&self.live.flushed.0, at) || self.place(at) == Place::File {
+        if !ring_use::is_unused(&self.live.flushed.0, at) || self.place(at) == Place::File {
             out.truncate(begin);
             return Ok(None);
         }

@@ -176,7 +176,7 @@ fn found_in(shm: &Dir, stem: &str, entry: &Entry) -> io::Result<Option<LiveMap>>
     }
 }
 
-/// The files' own lengths, if nothing is to be recovered; positions continue from the sidecar's entry.
+/// The files' own lengths, without anything to recover; positions continue from the sidecar's entry.
 fn by_length(names: &Names, entry: Option<&Entry>) -> Result<Ended, RecoverError> {
     let present = names.present().map_err(RecoverError::io("list", names.dir().path()))?;
     let Some(&last) = present.last() else { return Ok(all_gone(names, entry)) };
@@ -269,9 +269,9 @@ fn from_live(names: &Names, entry: &Entry, live: &LiveMap, shm: &Dir, stem: &str
     // The writer may have died after leaving a preallocated file and before the helper cut it.
     if let Some((before, start)) = live.file_before().filter(|_| entry.preallocated && names.rolls()) {
         let len = base.checked_sub(start).ok_or_else(|| foreign("the live block contradicts itself"))?;
-        let there = names.dir().exists(&names.name(before));
-        let there = there.map_err(RecoverError::io("look for", &names.path(before)))?;
-        cut_bytes += if there && before < seq { cut(names, entry, before, len)? } else { 0 };
+        let exists = names.dir().exists(&names.name(before));
+        let exists = exists.map_err(RecoverError::io("look for", &names.path(before)))?;
+        cut_bytes += if exists && before < seq { cut(names, entry, before, len)? } else { 0 };
     }
     let prepared = live.preparing.load(Ordering::Acquire).checked_sub(1);
     let prepared = prepared.filter(|next| *next > seq && names.rolls());
@@ -301,13 +301,13 @@ fn least_of(entry: &Entry, seq: u64) -> u64 {
 /// it, but not the first `durable` bytes. Later frames could not be read past one that is not whole.
 fn remaining(names: &Names, entry: &Entry, seq: u64, len: u64, durable: u64) -> Result<u64, RecoverError> {
     let (path, least) = (names.path(seq), least_of(entry, seq));
-    let there = names.len(seq).map_err(RecoverError::io("look at", &path))?;
-    if there < least.max(durable) {
+    let file_len = names.len(seq).map_err(RecoverError::io("look at", &path))?;
+    if file_len < least.max(durable) {
         // `cut` refuses this file.
         return Ok(len);
     }
     if !entry.framed {
-        return Ok(len.min(there));
+        return Ok(len.min(file_len));
     }
     let scanned = sound_end(names, seq, least)?;
     let sound = scanned.end;
@@ -316,7 +316,7 @@ fn remaining(names: &Names, entry: &Entry, seq: u64, len: u64, durable: u64) -> 
     let read = names.existing(seq).and_then(|file| read_full(&file, &mut word, sound));
     read.map_err(RecoverError::io("read", &path))?;
     let claimed = scanned.format.claimed_len(u64::from_le_bytes(word)) as u64;
-    Ok(len.min(if sound + claimed < durable { there } else { sound }))
+    Ok(len.min(if sound + claimed < durable { file_len } else { sound }))
 }
 
 /// After the machine died: from the journalled position on, by the contents of the files.

@@ -7,8 +7,8 @@ use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use crate::ahead::{map_file, populate};
 use crate::core::{Left, lock};
+use crate::helper::{map_file, populate};
 use crate::own::OwnFile;
 use crate::{AppendError, Appender, BackPressure, Framing, Mode, Options, Position, SyncError, recover};
 

@@ -47,15 +47,15 @@ pub(crate) fn replay(names: &Names, shm: &Dir, stem: &str, live: &LiveMap, least
         return Err(bad(&message));
     }
     // Never beyond the end of the file: bytes before `from` would be missing, and zeros would hide that.
-    let there = names.len(seq)?;
-    if there < from - base {
-        if live.distrusted().is_some() && there >= least {
+    let file_len = names.len(seq)?;
+    if file_len < from - base {
+        if live.distrusted().is_some() && file_len >= least {
             // The failed file system has lost bytes that were written. The ring's bytes would follow a gap.
             return Ok(Replayed { seq, base, end: from, bytes: 0 });
         }
         let written = from - base;
         return Err(bad(&format!(
-            "it has {there} bytes, but {written} had been written: it was cut, removed or replaced"
+            "it has {file_len} bytes, but {written} had been written: it was cut, removed or replaced"
         )));
     }
     let mut out = Out { names, seq, base, file: names.open(seq)? };

@@ -13,8 +13,8 @@ use crate::lane::Lane;
 use crate::live::{create_shm, memory};
 use crate::options::BackPressure;
 use crate::patience::Patience;
+use crate::ring_use;
 use crate::sys::Mapping;
-use crate::turns;
 
 /// Distance before the writer in which pages are touched, bytes.
 pub(crate) const TOUCH_BYTES: u64 = 64 << 10;
@@ -224,7 +224,7 @@ impl RingSide {
     }
 
     fn raise(&mut self, core: &Core, lane: &mut Lane, need: u64) -> bool {
-        let mut limit = turns::limit(&core.live.flushed.0, self.ring.capacity).max(self.start + self.ring.capacity);
+        let mut limit = ring_use::limit(&core.live.flushed.0, self.ring.capacity).max(self.start + self.ring.capacity);
         if core.roll_bytes != 0 {
             if lane.cursor + need > self.file_base + core.roll_room() && !self.end_file(core, lane, limit) {
                 return false;
@@ -240,7 +240,7 @@ impl RingSide {
         if core.live.many() || lane.cursor <= self.file_base + lane.head_len() {
             return;
         }
-        let limit = turns::limit(&core.live.flushed.0, self.ring.capacity).max(self.start + self.ring.capacity);
+        let limit = ring_use::limit(&core.live.flushed.0, self.ring.capacity).max(self.start + self.ring.capacity);
         if self.end_file(core, lane, limit) {
             self.raise(core, lane, 0);
         }

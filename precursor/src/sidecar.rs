@@ -171,8 +171,8 @@ impl Sidecar {
             }
             // The previous holder may have removed the file while closing; a lock on a removed file excludes
             // no other process.
-            let there = dir.stat(&name)?.map(|entry| entry.identity);
-            if there == Some(lock.file().identity()) {
+            let identity = dir.stat(&name)?.map(|entry| entry.identity);
+            if identity == Some(lock.file().identity()) {
                 // Best effort: allocate both slots now, so that the last entry can be written on a full disk.
                 let _ = crate::sys::allocate(lock.file().get()?, 0, FILE_BYTES, true);
                 let newest = read_newest(lock.file().get()?)?;

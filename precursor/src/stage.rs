@@ -16,8 +16,8 @@ use crate::core::{Core, DataFile};
 use crate::mode::Mode;
 use crate::options::Options;
 use crate::ring::{RingMemory, RingNeeds};
+use crate::ring_use::{self, RingUse};
 use crate::timer::Timer;
-use crate::turns::{self, Turns};
 
 /// Smallest useful ring, bytes: a smaller one is full before the helper runs.
 const STAGE_BYTES_MIN: u64 = 64 << 10;
@@ -35,7 +35,7 @@ const STAY_MAX: Duration = Duration::from_secs(64);
 #[derive(Debug)]
 pub(crate) struct Stage {
     pub(crate) ring: RingMemory,
-    turns: Turns,
+    ring_use: RingUse,
     /// The helper prepares windows again.
     ready: AtomicBool,
     /// A system call of the helper was slow.
@@ -48,11 +48,11 @@ pub(crate) struct Stage {
 impl Stage {
     pub(crate) fn new(ring: RingMemory, timer: Timer) -> Stage {
         let (ready, flee) = (AtomicBool::new(false), AtomicBool::new(false));
-        Stage { ring, turns: Turns::idle(), ready, flee, seen: AtomicU64::new(timer.ticks()), timer }
+        Stage { ring, ring_use: RingUse::idle(), ready, flee, seen: AtomicU64::new(timer.ticks()), timer }
     }
 
     pub(crate) fn in_use(&self) -> bool {
-        self.turns.in_use()
+        self.ring_use.in_use()
     }
 
     /// Helper: reports that it runs, and the duration of the last call.
@@ -81,7 +81,7 @@ impl Stage {
         core.live.ring_count.store(1, Ordering::Release);
         self.ready.store(false, Ordering::Relaxed);
         self.flee.store(false, Ordering::Relaxed);
-        self.turns.enter();
+        self.ring_use.enter();
     }
 
     /// Writer: whether windows are prepared again.
@@ -91,7 +91,7 @@ impl Stage {
 
     /// Writer: leaves the ring, if the helper is not using it and the ring is empty.
     pub(crate) fn leave(&self, core: &Core, cursor: u64) -> bool {
-        self.turns.leave(&core.live.flushed.0, cursor, || core.live.ring_count.store(0, Ordering::Release))
+        self.ring_use.leave(&core.live.flushed.0, cursor, || core.live.ring_count.store(0, Ordering::Release))
     }
 }
 
@@ -163,7 +163,7 @@ impl Drain {
 impl Stage {
     /// Writes at most one piece. Returns the number of bytes that wait behind it.
     fn drain(&self, core: &Core, file: &DataFile, base: u64, epoch: u64) -> io::Result<u64> {
-        self.turns.with(|| self.write_piece(core, file, base, epoch)).unwrap_or(Ok(0))
+        self.ring_use.with(|| self.write_piece(core, file, base, epoch)).unwrap_or(Ok(0))
     }
 
     fn write_piece(&self, core: &Core, file: &DataFile, base: u64, epoch: u64) -> io::Result<u64> {
@@ -171,7 +171,7 @@ impl Stage {
         if core.live.epoch() != epoch {
             return Ok(0);
         }
-        let (from, end) = turns::waiting(&core.live.position.0, &core.live.flushed.0, u64::MAX / 2);
+        let (from, end) = ring_use::waiting(&core.live.position.0, &core.live.flushed.0, u64::MAX / 2);
         let waiting = end - from;
         let len = waiting.min(PIECE_BYTES);
         if len > 0 {

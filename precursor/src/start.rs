@@ -6,12 +6,12 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use crate::ahead::Ahead;
 use crate::appender::{Appender, Side};
 use crate::core::{Core, DataFile};
 use crate::error::OpenError;
 use crate::flush::{Flusher, grow};
 use crate::frame;
+use crate::helper::Helper;
 use crate::hot::{Hot, HotPage};
 use crate::keep::keep;
 use crate::lane::Lane;
@@ -126,8 +126,8 @@ fn start_ahead(options: &Options, appender: &mut Appender, plan: &Plan, file: Ar
     if plan.choice.mode == Mode::Window {
         add_stage(options, appender, &plan.choice, plan.node);
     }
-    let ahead = Ahead::new(core, Planner::new(plan.tuning), Arc::clone(&file), plan.place.base, plan.place.len)?;
-    spawn(options, appender, plan.node, "precursor-ahead", move || ahead.run())?;
+    let helper = Helper::new(core, Planner::new(plan.tuning), Arc::clone(&file), plan.place.base, plan.place.len)?;
+    spawn(options, appender, plan.node, "precursor-ahead", move || helper.run())?;
     remember_helper(appender);
     await_first_window(appender, &file, plan)?;
     if plan.choice.mode == Mode::Window {

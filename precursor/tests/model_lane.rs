@@ -1,7 +1,7 @@
 //! Explores the interleavings (up to a number of preemptions) of a writer and its helper under loom: they exchange
 //! bytes through a ring, and a window switches to its ring and back. Each byte must reach the file once.
 //!
-//! Compiles `src/turns.rs` with loom's atomics.
+//! Compiles `src/ring_use.rs` with loom's atomics.
 
 use loom::cell::UnsafeCell;
 use loom::sync::Arc;
@@ -9,11 +9,11 @@ use loom::sync::Arc;
 mod atomics {
     pub(crate) use loom::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
 }
-#[path = "../src/turns.rs"]
-mod turns;
+#[path = "../src/ring_use.rs"]
+mod ring_use;
 
 use atomics::{AtomicU64, Ordering};
-use turns::Turns;
+use ring_use::RingUse;
 
 /// One byte per position, in a ring and in a file; the byte of position `p` is `p + 1`.
 struct Shared {
@@ -21,7 +21,7 @@ struct Shared {
     file: Vec<UnsafeCell<u64>>,
     position: AtomicU64,
     flushed: AtomicU64,
-    turns: Turns,
+    ring_use: RingUse,
 }
 
 // SAFETY: loom panics if two threads use one cell at a time, which is what this model checks.
@@ -33,7 +33,7 @@ impl Shared {
     fn new(ring: u64, file: u64) -> Shared {
         let cells = |n| (0..n).map(|_| UnsafeCell::new(0)).collect();
         let (position, flushed) = (AtomicU64::new(0), AtomicU64::new(0));
-        Shared { ring: cells(ring), file: cells(file), position, flushed, turns: Turns::idle() }
+        Shared { ring: cells(ring), file: cells(file), position, flushed, ring_use: RingUse::idle() }
     }
 
     fn capacity(&self) -> u64 {
@@ -59,7 +59,7 @@ impl Shared {
 
     /// Copies waiting bytes from the ring to the file, at most `most`.
     fn flush(&self, most: u64) {
-        let (from, end) = turns::waiting(&self.position, &self.flushed, most);
+        let (from, end) = ring_use::waiting(&self.position, &self.flushed, most);
         for at in from..end {
             // SAFETY: as in `store_in_file`.
             let byte = self.ring(at).with(|place| unsafe { *place });
@@ -101,7 +101,7 @@ fn one_producer_hands_over_through_a_ring() {
             }
         });
         for at in 0..END {
-            while turns::limit(&shared.flushed, shared.capacity()) <= at {
+            while ring_use::limit(&shared.flushed, shared.capacity()) <= at {
                 loom::thread::yield_now();
             }
             shared.store_in_ring(at);
@@ -126,7 +126,7 @@ fn an_onlooker_sees_no_more_flushed_than_published() {
             }
         });
         let onlooker = loom::thread::spawn(move || {
-            let (flushed, position) = turns::waiting(&looking.position, &looking.flushed, END);
+            let (flushed, position) = ring_use::waiting(&looking.position, &looking.flushed, END);
             assert!(flushed <= position, "{flushed} of {position}");
         });
         for at in 0..END {
@@ -152,20 +152,20 @@ fn a_reader_never_takes_a_byte_whose_place_is_reused() {
                     return;
                 }
                 let byte = ring.load(Ordering::Relaxed);
-                assert!(byte == 1 || !turns::is_unused(&flushed, 0), "the next byte was taken for this one");
+                assert!(byte == 1 || !ring_use::is_unused(&flushed, 0), "the next byte was taken for this one");
             })
         };
         let flusher = {
             let (position, flushed) = (Arc::clone(&position), Arc::clone(&flushed));
             loom::thread::spawn(move || {
-                if turns::waiting(&position, &flushed, 1).1 == 1 {
+                if ring_use::waiting(&position, &flushed, 1).1 == 1 {
                     flushed.store(1, Ordering::Release);
                 }
             })
         };
         ring.store(1, Ordering::Relaxed);
         position.store(1, Ordering::Release);
-        if turns::limit(&flushed, 1) > 1 {
+        if ring_use::limit(&flushed, 1) > 1 {
             ring.store(2, Ordering::Relaxed);
             position.store(2, Ordering::Release);
         }
@@ -183,22 +183,22 @@ fn a_window_switches_to_its_ring_and_back() {
         let helper = Arc::clone(&shared);
         let helper = loom::thread::spawn(move || {
             // The helper ends when the ring is left for good, as at close.
-            while !helper.turns.in_use() {
+            while !helper.ring_use.in_use() {
                 loom::thread::yield_now();
             }
-            while helper.turns.in_use() {
-                let _ = helper.turns.with(|| helper.flush(1));
+            while helper.ring_use.in_use() {
+                let _ = helper.ring_use.with(|| helper.flush(1));
                 loom::thread::yield_now();
             }
         });
         shared.store_in_file(0);
         // As in `Stage::enter`: bytes that were in the file before count as flushed, and only then may the helper look.
         shared.flushed.store(1, Ordering::Relaxed);
-        shared.turns.enter();
+        shared.ring_use.enter();
         for at in 1..3 {
             shared.store_in_ring(at);
         }
-        while !shared.turns.leave(&shared.flushed, 3, || {}) {
+        while !shared.ring_use.leave(&shared.flushed, 3, || {}) {
             loom::thread::yield_now();
         }
         shared.store_in_file(3);

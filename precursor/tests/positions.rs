@@ -70,12 +70,12 @@ fn archiving_beside_a_writer_that_dies_shifts_no_position() {
                 }
             }
             recover(case.path(dir.path())).unwrap();
-            let there = contents(dir.path()).len() as u64;
+            let len = contents(dir.path()).len() as u64;
             let empty = data_files(dir.path()).last().unwrap().metadata().unwrap().len() == 0;
             let options = Options::new(case.path(dir.path())).framing(Framing::Records).roll_bytes(256 << 10);
             let log = options.shm_dir(dir.path().join("shm")).open().unwrap();
             // A header is written if nothing of the last file was left.
-            let moved = log.position().bytes() - gone - there;
+            let moved = log.position().bytes() - gone - len;
             assert_eq!(moved, if empty { 64 } else { 0 }, "{mode:?}, machine died: {machine_died}");
             log.close().unwrap();
         }

@@ -167,7 +167,7 @@ impl Kernel {
         self.missing().is_empty()
     }
 
-    /// Why this kernel cannot boot, with the command that provides what is missing; empty if it can.
+    /// Why this kernel cannot boot, with the command that provides the missing part; empty if it can.
     pub fn missing(&self) -> String {
         let arch = self.arch();
         let qemu = Command::new(arch.qemu()).arg("--version").output().is_ok_and(|output| output.status.success());

@@ -254,11 +254,11 @@ fn columns_of(asked: &Asked) -> BTreeSet<(Table, String)> {
 
 fn counters(out: &mut String, all: &[Asked]) {
     let all: Vec<&Asked> = all.iter().filter(|asked| asked.steps == Steps::All).collect();
-    let there: Vec<BTreeSet<(Table, String)>> = all.iter().map(|asked| columns_of(asked)).collect();
+    let by_kernel: Vec<BTreeSet<(Table, String)>> = all.iter().map(|asked| columns_of(asked)).collect();
     let known: BTreeMap<(Table, String), Column> =
         flatwater_recording::schema::all().map(|column| ((column.table, column.name.to_owned()), column)).collect();
-    let some: BTreeSet<&(Table, String)> = there.iter().flatten().collect();
-    let by_all = |key: &(Table, String)| there.iter().all(|columns| columns.contains(key));
+    let some: BTreeSet<&(Table, String)> = by_kernel.iter().flatten().collect();
+    let by_all = |key: &(Table, String)| by_kernel.iter().all(|columns| columns.contains(key));
     out.push_str("## Counters\n\nColumns of a recording of full-cgroup. A counter is exact on each kernel that prints it.\n\n| table | on every kernel that made the stalls |\n|---|---|\n");
     for table in Table::ALL {
         let count = some.iter().filter(|key| key.0 == *table && by_all(key)).count();
@@ -270,7 +270,7 @@ fn counters(out: &mut String, all: &[Asked]) {
     header(out, "counter", all.iter().copied());
     for key in some.into_iter().filter(|key| !by_all(key)) {
         let _ = write!(out, "| {}.{} |", key.0.name(), key.1);
-        for columns in &there {
+        for columns in &by_kernel {
             let cell = match known.get(key) {
                 _ if columns.contains(key) => "exact".to_owned(),
                 Some(column) => format!("absent (since {}, or not in this configuration)", column.since),

@@ -31,7 +31,7 @@ pub fn main() -> ! {
 fn perform(job: &flatwater_vm::Job, host: &mut Host) -> anyhow::Result<()> {
     if !job.command.is_empty() {
         let performed = guest::perform_command(&job.command, host);
-        // What the command wrote before it failed is still useful.
+        // The output before the failure is still useful.
         guest::hand_back().context("hand back what the command wrote")?;
         return Ok(performed?);
     }

@@ -57,13 +57,13 @@ mod tests {
     #[test]
     fn a_missing_kernel_is_reported_before_any_boots() {
         let scratch = tempfile::tempdir().expect("a directory");
-        let there = scratch.path().join("vmlinuz-6.1.0");
-        std::fs::write(&there, b"x").expect("written");
+        let present = scratch.path().join("vmlinuz-6.1.0");
+        std::fs::write(&present, b"x").expect("written");
         let output =
             Output { format: "text".to_owned(), table: None, width: None, max_decoded: None, focus: None, every: None };
         let mut booted = 0;
         let out = flatwater_safefs::Dir::open_own(scratch.path()).expect("ours");
-        let ended = run(&[there, scratch.path().join("absent")], &output, &out, |_, _| {
+        let ended = run(&[present, scratch.path().join("absent")], &output, &out, |_, _| {
             booted += 1;
             Ok(())
         });

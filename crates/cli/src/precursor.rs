@@ -61,9 +61,10 @@ fn list(shm: &Path, clear: bool) -> anyhow::Result<Status> {
         format!("cannot list {}: give the directory of the writers' memory with --shm", shm.display())
     })?;
     let mut failed = false;
-    for one in &found {
-        let (bytes, name) = (Bytes(one.bytes), one.files.first().map(|f| f.display().to_string()).unwrap_or_default());
-        let reported = match &one.owner {
+    for leftover in &found {
+        let (bytes, name) =
+            (Bytes(leftover.bytes), leftover.files.first().map(|f| f.display().to_string()).unwrap_or_default());
+        let reported = match &leftover.owner {
             Owner::Living => "its writer is alive".to_owned(),
             Owner::Dead(path) => format!("its writer died; recover {}", path.display()),
             Owner::Stale(Some(path)) => format!("stale: {} was closed, recovered or removed since", path.display()),
@@ -75,14 +76,14 @@ fn list(shm: &Path, clear: bool) -> anyhow::Result<Status> {
         if !clear {
             continue;
         }
-        match one.clear() {
+        match leftover.clear() {
             Ok(Some(done)) => {
                 let (replayed, cut) = (Bytes(done.replayed_bytes), Bytes(done.cut_bytes));
                 common::print(&format!(
                     "  recovered: {replayed} written from the ring, {cut} truncated behind the end"
                 ))?;
             }
-            Ok(None) if matches!(one.owner, Owner::Stale(_)) => common::print("  removed")?,
+            Ok(None) if matches!(leftover.owner, Owner::Stale(_)) => common::print("  removed")?,
             Ok(None) => {}
             Err(e) => {
                 failed = true;
@@ -90,7 +91,7 @@ fn list(shm: &Path, clear: bool) -> anyhow::Result<Status> {
             }
         }
     }
-    let dead = found.iter().filter(|one| matches!(one.owner, Owner::Dead(_) | Owner::Stale(_))).count();
+    let dead = found.iter().filter(|leftover| matches!(leftover.owner, Owner::Dead(_) | Owner::Stale(_))).count();
     if found.is_empty() {
         common::print(&format!("no shared memory of writers in {}", shm.display()))?;
     } else if dead > 0 && !clear {

@@ -68,7 +68,7 @@ pub fn run(args: &Args) -> anyhow::Result<Status> {
     check(args, &plan.scenario, &out, &recording)
 }
 
-/// What the reproduction may use here. A vm and the model have a disk of their own.
+/// The resources that the reproduction may use here. A vm and the model have their own disk.
 fn bounds(args: &Args) -> anyhow::Result<Bounds> {
     if args.on == "host" {
         preflight::place_of_volume(&args.directory).map_err(Usage::new)?;

@@ -188,8 +188,8 @@ fn operation_rows(a: &Recording, b: &Recording, mut main: Option<(OpKind, [Laten
     let level = 1.0 - (1.0 - LEVEL) / (both.len() * Judge::ALL.len()).max(1) as f64;
     let mut rows = Vec::new();
     for op in both {
-        let made = main.take_if(|(of, _)| *of == op).map(|(_, made)| made);
-        let latencies = made.unwrap_or_else(|| both_latencies(a, b, op));
+        let taken = main.take_if(|(of, _)| *of == op).map(|(_, latencies)| latencies);
+        let latencies = taken.unwrap_or_else(|| both_latencies(a, b, op));
         rows.extend(Judge::ALL.iter().filter_map(|&judge| operation_row(op, &latencies, judge, level)));
     }
     rows
@@ -296,22 +296,23 @@ mod tests {
 
     /// A minute of writes in windows of a second, each with 1 to 3 slow calls.
     fn minute(slow_ns: u64, setting: &str) -> flatwater_recording::Recording {
-        let mut made = RecordingBuilder::new();
+        let mut builder = RecordingBuilder::new();
         for second in 0..60_u64 {
             let mut calls = vec![2_000 + second % 7; 200];
             calls.extend((0..1 + second % 3).map(|call| slow_ns + 100_000 * (second * 37 % 11 + call)));
-            made = made.bucket("", OpKind::Write, &calls);
+            builder = builder.bucket("", OpKind::Write, &calls);
         }
-        made.edit(|recording| {
-            recording.header.duration_ns = 60_000_000_000;
-            recording.header.clock.start_ns = recording.latency[0].start_ns;
-            for (second, bucket) in recording.latency.iter_mut().enumerate() {
-                bucket.start_ns = recording.header.clock.start_ns + second as u64 * 1_000_000_000;
-                bucket.width_ns = 1_000_000_000;
-            }
-            recording.header.setup.observe("vm.swappiness", setting);
-        })
-        .done()
+        builder
+            .edit(|recording| {
+                recording.header.duration_ns = 60_000_000_000;
+                recording.header.clock.start_ns = recording.latency[0].start_ns;
+                for (second, bucket) in recording.latency.iter_mut().enumerate() {
+                    bucket.start_ns = recording.header.clock.start_ns + second as u64 * 1_000_000_000;
+                    bucket.width_ns = 1_000_000_000;
+                }
+                recording.header.setup.observe("vm.swappiness", setting);
+            })
+            .done()
     }
 
     #[test]

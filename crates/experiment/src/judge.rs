@@ -379,8 +379,9 @@ mod tests {
 
     #[test]
     fn only_the_foreground_after_settling_is_judged() {
-        let made = RecordingBuilder::new().bucket("", OpKind::Write, &[50_000_000, 2_000_000, 1_000]);
-        let recording = made.bucket("stream", OpKind::Write, &[900_000_000]).bucket("", OpKind::Stat, &[5; 9]).done();
+        let builder = RecordingBuilder::new().bucket("", OpKind::Write, &[50_000_000, 2_000_000, 1_000]);
+        let recording =
+            builder.bucket("stream", OpKind::Write, &[900_000_000]).bucket("", OpKind::Stat, &[5; 9]).done();
         assert_eq!(main_operation(&[&recording]), Some(OpKind::Write));
         let latencies = Latencies::of(&recording, OpKind::Write, 0);
         assert_eq!(latencies.whole(Judge::Worst), Some(50_000_000.0));
@@ -414,9 +415,9 @@ mod tests {
 
     #[test]
     fn time_after_the_exit_of_a_call_is_stall_time_of_memcg_over_high() {
-        let made =
+        let builder =
             RecordingBuilder::new().bucket("", OpKind::Write, &[2_000; 9]).slow(OpKind::Write, &[(Cause::Lock, 3.0)]);
-        let recording = made.edit(|recording| recording.calls[0].after_exit_ns = 80_000_000).done();
+        let recording = builder.edit(|recording| recording.calls[0].after_exit_ns = 80_000_000).done();
         let seconds = recording.header.duration_ns as f64 / 1e9;
         let of = |judge| whole(&recording, judge, 0).map(|ns_per_s| (ns_per_s * seconds).round());
         assert_eq!(of(Judge::Cause(Cause::MemcgOverHigh)), Some(80_000_000.0));
@@ -429,12 +430,12 @@ mod tests {
     #[test]
     fn stalls_of_a_neighbour_are_not_judged() {
         let one = [(Cause::MemcgReclaim, 20.0)];
-        let made = || {
-            let made = RecordingBuilder::new().slow_by("journal", OpKind::Write, &one);
-            made.slow_by("stream", OpKind::Write, &[(Cause::MemcgReclaim, 900.0)])
+        let build = || {
+            let builder = RecordingBuilder::new().slow_by("journal", OpKind::Write, &one);
+            builder.slow_by("stream", OpKind::Write, &[(Cause::MemcgReclaim, 900.0)])
         };
-        let all = whole(&made().done(), Judge::Cause(Cause::MemcgReclaim), 0);
-        let own = whole(&made().neighbour("stream").done(), Judge::Cause(Cause::MemcgReclaim), 0);
+        let all = whole(&build().done(), Judge::Cause(Cause::MemcgReclaim), 0);
+        let own = whole(&build().neighbour("stream").done(), Judge::Cause(Cause::MemcgReclaim), 0);
         let ratio = all.zip(own).map(|(all, own)| all / own);
         assert!(ratio.is_some_and(|ratio| (45.9..46.1).contains(&ratio)), "{ratio:?}");
     }
@@ -442,19 +443,19 @@ mod tests {
     /// A database waits for fdatasync(), but its writes were judged.
     #[test]
     fn the_operation_that_stalled_is_judged() {
-        let made = || {
+        let build = || {
             RecordingBuilder::new().bucket("", OpKind::Write, &[2_000; 900]).bucket(
                 "",
                 OpKind::Fdatasync,
                 &[2_000_000; 9],
             )
         };
-        assert_eq!(main_operation(&[&made().done()]), Some(OpKind::Write), "no slow call");
-        let stalled = made().slow(OpKind::Fdatasync, &[(Cause::JournalCommit, 40.0)]);
+        assert_eq!(main_operation(&[&build().done()]), Some(OpKind::Write), "no slow call");
+        let stalled = build().slow(OpKind::Fdatasync, &[(Cause::JournalCommit, 40.0)]);
         let stalled = stalled.slow(OpKind::Write, &[(Cause::Lock, 3.0)]).done();
         assert_eq!(main_operation(&[&stalled]), Some(OpKind::Fdatasync));
-        assert_eq!(main_operation(&[&made().done(), &stalled]), Some(OpKind::Fdatasync), "on either side");
-        let uncounted = made().slow(OpKind::Open, &[(Cause::Lock, 99.0)]).done();
+        assert_eq!(main_operation(&[&build().done(), &stalled]), Some(OpKind::Fdatasync), "on either side");
+        let uncounted = build().slow(OpKind::Open, &[(Cause::Lock, 99.0)]).done();
         assert_eq!(main_operation(&[&uncounted]), Some(OpKind::Write), "open() has no histogram");
     }
 

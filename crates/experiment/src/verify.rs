@@ -320,8 +320,8 @@ mod tests {
             self.seen.push((arm, scenario.setup.get("vm.dirty_bytes").map(str::to_owned)));
             let ns = 40_000_000 + 1_000_000 * (number as u64 % 3);
             let ns = if arm == Arm::A { ns } else { ns / 2 };
-            let made = RecordingBuilder::new().bucket("", OpKind::Write, &[ns; 20]);
-            Ok((number < self.stop_after).then(|| made.done()))
+            let builder = RecordingBuilder::new().bucket("", OpKind::Write, &[ns; 20]);
+            Ok((number < self.stop_after).then(|| builder.done()))
         }
     }
 

@@ -25,11 +25,11 @@ pub(crate) fn take() -> u64 {
 pub fn on_both<T: Send>(a: impl FnOnce() -> T + Send, b: impl FnOnce() -> T + Send) -> [T; 2] {
     std::thread::scope(|threads| {
         let other = threads.spawn(|| {
-            let made = b();
+            let of_b = b();
             #[cfg(test)]
-            return (made, take());
+            return (of_b, take());
             #[cfg(not(test))]
-            (made, ())
+            (of_b, ())
         });
         let a = a();
         match other.join() {

@@ -413,8 +413,8 @@ mod tests {
 
     #[test]
     fn a_missing_counter_is_not_zero_and_a_reset_has_no_rate() {
-        let made = RecordingBuilder::new().counters(Table::Vmstat, &Entity::default(), &[("pswpin", &[5, 9, 2, 4])]);
-        let recording = made.done();
+        let builder = RecordingBuilder::new().counters(Table::Vmstat, &Entity::default(), &[("pswpin", &[5, 9, 2, 4])]);
+        let recording = builder.done();
         let facts = Facts::of(&recording);
         assert!(facts.scans().is_none() && facts.vmstat_rate(vmstat::PSWPOUT).is_empty());
         let rates: Vec<f64> = facts.vmstat_rate(vmstat::PSWPIN).points.iter().map(|point| point.value).collect();

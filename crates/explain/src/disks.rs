@@ -135,8 +135,8 @@ mod tests {
             let columns: [(&str, &[i64]); 3] =
                 [(disks::WRITES.name, writes), (disks::READS.name, &reads), (disks::IO_NS.name, &io_ns)];
             let in_flight = vec![23; writes.len()];
-            let made = RecordingBuilder::new().counters(Table::Disks, &Entity::named("vda"), &columns);
-            made.gauges(Table::Disks, &Entity::named("vda"), &[(disks::IN_FLIGHT.name, &in_flight)]).done()
+            let builder = RecordingBuilder::new().counters(Table::Disks, &Entity::named("vda"), &columns);
+            builder.gauges(Table::Disks, &Entity::named("vda"), &[(disks::IN_FLIGHT.name, &in_flight)]).done()
         };
         let stood = shown(&[0, 80, 80, 80, 80, 300], &[0, 1_000, 2_000, 3_000, 4_000, 5_000]);
         let found = Facts::of(&stood).standstill("vda").expect("three windows of a second");

@@ -39,9 +39,9 @@ mod tests {
     #[test]
     fn failed_calls_are_counted_by_kind_and_error() {
         let noted = |errno: Option<u32>| {
-            let made = RecordingBuilder::new().slow(OpKind::Fsync, &[(Cause::DeviceSlow, 900.0)]);
-            let made = made.edit(|recording| recording.calls[0].errno = errno);
-            let notes: Vec<String> = made.explained().notes.iter().map(ToString::to_string).collect();
+            let builder = RecordingBuilder::new().slow(OpKind::Fsync, &[(Cause::DeviceSlow, 900.0)]);
+            let builder = builder.edit(|recording| recording.calls[0].errno = errno);
+            let notes: Vec<String> = builder.explained().notes.iter().map(ToString::to_string).collect();
             notes.into_iter().find(|note| note.contains("failed in the end"))
         };
         let failed = noted(Some(5)).expect("EIO");

@@ -186,15 +186,15 @@ mod tests {
 
     /// The background thread loses nine times as much as the main thread.
     fn redis(main_ms: f64) -> Recording {
-        let made = RecordingBuilder::new()
+        let builder = RecordingBuilder::new()
             .slow_by("bio_aof", OpKind::Fdatasync, &[(Cause::PageWriteback, 900.0)])
             .slow_by("redis-server", OpKind::Write, &[(Cause::Lock, main_ms)]);
-        let made = made.edit(|recording| {
+        let builder = builder.edit(|recording| {
             recording.calls[0].tid = 9;
             recording.calls[0].file = Some("/data/a.aof".to_owned());
             recording.header.target.processes.push(WatchedProcess::new(7, 1, "redis-server"));
         });
-        made.done()
+        builder.done()
     }
 
     fn judged(recording: &Recording, focus: &str) -> Explanation {

@@ -83,8 +83,9 @@ mod tests {
     /// A write that has been at sda for 6 s when the recording ends; `other_s`: the second in which sda completed
     /// other requests.
     fn found(other_s: Option<u64>) -> Option<Finding> {
-        let made = RecordingBuilder::new().slow(OpKind::Fsync, &[(flatwater_recording::Cause::JournalCommit, 5_000.0)]);
-        let made = made.edit(|recording| {
+        let builder =
+            RecordingBuilder::new().slow(OpKind::Fsync, &[(flatwater_recording::Cause::JournalCommit, 5_000.0)]);
+        let builder = builder.edit(|recording| {
             recording.calls[0].still_under_way = true;
             recording.requests.push(Request {
                 device: "sda".into(),
@@ -104,7 +105,7 @@ mod tests {
                 ..QueueOwner::default()
             }));
         });
-        made.found(&crate::cause::device_slow::ENTRY)
+        builder.found(&crate::cause::device_slow::ENTRY)
     }
 
     #[test]

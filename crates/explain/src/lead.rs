@@ -33,7 +33,7 @@ pub struct Lead {
     pub made_by: Option<MadeBy>,
 }
 
-/// What the worst call waited for.
+/// The object that the worst call waited for.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub enum Awaited {

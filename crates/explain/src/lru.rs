@@ -36,11 +36,11 @@ mod tests {
     use flatwater_recording::{Cause, OpKind};
 
     fn first(cause: Cause, lru: Option<&str>) -> String {
-        let made = RecordingBuilder::new().slow(OpKind::Write, &[(cause, 500.0)]);
-        let made = lru
-            .into_iter()
-            .fold(made, |made, bits| made.edit(|recording| recording.header.setup.observe("lru_gen.enabled", bits)));
-        evidence_text(made.explained().findings.first().expect("a finding"))
+        let builder = RecordingBuilder::new().slow(OpKind::Write, &[(cause, 500.0)]);
+        let builder = lru.into_iter().fold(builder, |builder, bits| {
+            builder.edit(|recording| recording.header.setup.observe("lru_gen.enabled", bits))
+        });
+        evidence_text(builder.explained().findings.first().expect("a finding"))
     }
 
     #[test]

@@ -113,9 +113,9 @@ mod tests {
 
     #[test]
     fn buckets_are_merged_and_neighbours_stay_apart() {
-        let made =
+        let builder =
             RecordingBuilder::new().bucket("", OpKind::Write, &[1_000, 2_000]).bucket("", OpKind::Write, &[9_000]);
-        let recording = made.bucket("stream", OpKind::Write, &[70_000_000]).done();
+        let recording = builder.bucket("stream", OpKind::Write, &[70_000_000]).done();
         let lines = operations(&recording);
         assert_eq!(lines.len(), 2);
         assert_eq!((lines[0].name.as_str(), lines[0].thread.as_str(), lines[0].count), ("write", "", 3));
@@ -130,10 +130,10 @@ mod tests {
             .bucket("", OpKind::Write, &[164_000])
             .slow(OpKind::Fsync, &[(Cause::RunQueue, 410.0)]);
         assert!(partly_timed(&whole.done()).is_none(), "a recording without such events timed every call");
-        let made = RecordingBuilder::new()
+        let builder = RecordingBuilder::new()
             .bucket("", OpKind::Write, &[164_000])
             .slow(OpKind::Fsync, &[(Cause::RunQueue, 410.0)]);
-        let recording = made
+        let recording = builder
             .edit(|recording| {
                 let start_ns = recording.header.clock.start_ns;
                 let first_ns = recording.calls.iter().map(|call| call.end_ns()).max().unwrap_or(0) - start_ns;

@@ -74,8 +74,9 @@ mod tests {
     #[test]
     fn a_page_that_others_read_is_a_read_only_if_the_writes_read_too() {
         let locked = || RecordingBuilder::new().slow(OpKind::Write, &[(Cause::Lock, 60.0)]).stack(&LOCKED);
-        let names =
-            |made: RecordingBuilder| made.explained().findings.iter().map(|finding| finding.cause).collect::<Vec<_>>();
+        let names = |builder: RecordingBuilder| {
+            builder.explained().findings.iter().map(|finding| finding.cause).collect::<Vec<_>>()
+        };
         assert_eq!(names(locked()), [CauseId::Lock]);
         let both = || locked().slow(OpKind::Write, &[(Cause::SynchronousRead, 30.0)]);
         assert_eq!(names(both()), [CauseId::SynchronousRead]);

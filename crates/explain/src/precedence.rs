@@ -141,15 +141,17 @@ impl Situation {
 /// finding's time.
 fn reason_at_device(device_bound: &[CauseId], candidates: &[Candidate]) -> Option<CauseId> {
     let findings = || candidates.iter().map(|candidate| &candidate.finding);
-    let worst =
-        candidates.iter().filter(|one| one.finding.cause != CauseId::Unexplained).min_by(|a, b| sorted(a, b))?;
+    let worst = candidates
+        .iter()
+        .filter(|candidate| candidate.finding.cause != CauseId::Unexplained)
+        .min_by(|a, b| sorted(a, b))?;
     if !device_bound.contains(&worst.finding.cause) {
         return None;
     }
     let half_ns = worst.finding.lost_ns.unwrap_or(0) / 2;
     let is_reason = |cause| RULES.iter().any(|rule| rule.is_of(cause, When::ReasonAtDevice));
-    let reasons = findings().filter(|one| is_reason(one.cause) && one.lost_ns > Some(half_ns));
-    reasons.max_by_key(|one| (one.lost_ns, Reverse(one.cause))).map(|one| one.cause)
+    let reasons = findings().filter(|finding| is_reason(finding.cause) && finding.lost_ns > Some(half_ns));
+    reasons.max_by_key(|finding| (finding.lost_ns, Reverse(finding.cause))).map(|finding| finding.cause)
 }
 
 impl Rule {
@@ -159,10 +161,10 @@ impl Rule {
 
     /// Whether `a` must precede `b`.
     fn applies(&self, a: &Finding, b: &Finding, situation: &Situation) -> bool {
-        let matches = |subject, one: &Finding| match subject {
+        let matches = |subject, finding: &Finding| match subject {
             Subject::Any => true,
-            Subject::Cause(cause) => one.cause == cause,
-            Subject::DeviceBound => situation.device_bound.contains(&one.cause),
+            Subject::Cause(cause) => finding.cause == cause,
+            Subject::DeviceBound => situation.device_bound.contains(&finding.cause),
         };
         let holds = match self.when {
             When::Always => true,
@@ -178,7 +180,7 @@ impl Rule {
 
 /// The sort without the rules.
 fn sorted(a: &Candidate, b: &Candidate) -> Ordering {
-    let key = |one: &Candidate| (one.origin, Reverse(one.finding.lost_ns.unwrap_or(0)));
+    let key = |candidate: &Candidate| (candidate.origin, Reverse(candidate.finding.lost_ns.unwrap_or(0)));
     let confidence = b.finding.weight.total_cmp(&a.finding.weight);
     key(a).cmp(&key(b)).then(confidence).then(a.finding.cause.cmp(&b.finding.cause))
 }
@@ -211,11 +213,11 @@ fn precedes(candidates: &[Candidate], situation: &Situation) -> Vec<Vec<bool>> {
                 if contradicts || !rule.applies(&before.finding, &after.finding, situation) {
                     continue;
                 }
-                let earlier: Vec<usize> = (0..count).filter(|&one| one == a || precedes[one][a]).collect();
-                let later: Vec<usize> = (0..count).filter(|&one| one == b || precedes[b][one]).collect();
-                for one in earlier {
+                let earlier: Vec<usize> = (0..count).filter(|&first| first == a || precedes[first][a]).collect();
+                let later: Vec<usize> = (0..count).filter(|&last| last == b || precedes[b][last]).collect();
+                for first in earlier {
                     for &other in &later {
-                        precedes[one][other] = true;
+                        precedes[first][other] = true;
                     }
                 }
             }

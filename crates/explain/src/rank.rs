@@ -18,7 +18,7 @@ use flatwater_recording::{Gap, Note, Recording};
 /// Version of the shape of `Explanation`.
 const EXPLANATION_VERSION: u32 = 1;
 
-/// Explains a recording. Never fails: what is missing becomes a gap, a note or an unexplained share.
+/// Explains a recording. Never fails: missing data becomes a gap, a note or an unexplained share.
 #[must_use]
 pub fn explain(recording: &Recording) -> Explanation {
     explain_focused(recording, &Focus::default())
@@ -148,7 +148,7 @@ fn blamed(mut finding: Finding, facts: &Facts<'_>) -> Finding {
         finding.aggressors = aggressors;
         finding.answerable = Some(answerable);
     }
-    let own: Vec<Fix> = finding.aggressors.iter().flat_map(|one| fix::against(one, facts)).collect();
+    let own: Vec<Fix> = finding.aggressors.iter().flat_map(|aggressor| fix::against(aggressor, facts)).collect();
     if !own.is_empty() {
         // An aggressor that fills the queue also fills a deeper one.
         finding.fixes.retain(|fix| fix.set.get("queue.nr_requests").is_none());
@@ -203,9 +203,9 @@ mod tests {
 
     #[test]
     fn findings_are_ordered_by_time_lost_with_unexplained_last() {
-        let made =
+        let builder =
             RecordingBuilder::new().slow(OpKind::Write, &[(Cause::JournalCommit, 20.0), (Cause::Unexplained, 60.0)]);
-        let explanation = made.slow(OpKind::Write, &[(Cause::MemcgReclaim, 40.0)]).explained();
+        let explanation = builder.slow(OpKind::Write, &[(Cause::MemcgReclaim, 40.0)]).explained();
         let names: Vec<CauseId> = explanation.findings.iter().map(|finding| finding.cause).collect();
         assert_eq!(names, [CauseId::MemcgReclaim, CauseId::JournalCommit, CauseId::Unexplained]);
     }
@@ -220,9 +220,9 @@ mod tests {
     #[test]
     fn machine_noise_is_not_blamed_on_memory() {
         let noise = Noise { gap_ns_max: 30_000_000, ..Noise::default() };
-        let made = RecordingBuilder::new().slow(OpKind::Write, &[(Cause::DirectReclaim, 25.0)]);
-        let made = made.slow(OpKind::Write, &[(Cause::DirectReclaim, 12.0)]);
-        let explanation = made.edit(|recording| recording.header.noise_before = Some(noise)).explained();
+        let builder = RecordingBuilder::new().slow(OpKind::Write, &[(Cause::DirectReclaim, 25.0)]);
+        let builder = builder.slow(OpKind::Write, &[(Cause::DirectReclaim, 12.0)]);
+        let explanation = builder.edit(|recording| recording.header.noise_before = Some(noise)).explained();
         assert_eq!(explanation.findings[0].cause, CauseId::Quiet);
         assert!(
             explanation.notes.iter().any(|note| note.to_string().contains("direct-reclaim of at most 25 ms")),
@@ -240,17 +240,18 @@ mod tests {
             spin_ns: 10_000_000_000,
             ..Noise::default()
         };
-        let made =
-            (0..20).fold(RecordingBuilder::new(), |made, _| made.slow(OpKind::Write, &[(Cause::DirectReclaim, 20.0)]));
-        let explanation = made.edit(|recording| recording.header.noise_before = Some(noise)).explained();
+        let builder = (0..20)
+            .fold(RecordingBuilder::new(), |builder, _| builder.slow(OpKind::Write, &[(Cause::DirectReclaim, 20.0)]));
+        let explanation = builder.edit(|recording| recording.header.noise_before = Some(noise)).explained();
         assert_eq!(explanation.findings[0].cause, CauseId::DirectReclaim, "20 calls cannot all be one gap");
         assert_eq!(explanation.notes, []);
     }
 
     #[test]
     fn distorted_time_is_noted_and_blames_no_cpu_time() {
-        let made = RecordingBuilder::new().slow(OpKind::Write, &[(Cause::RunQueue, 80.0), (Cause::NodeReclaim, 80.0)]);
-        let explanation = made.edit(|recording| recording.header.time_distorted = true).explained();
+        let builder =
+            RecordingBuilder::new().slow(OpKind::Write, &[(Cause::RunQueue, 80.0), (Cause::NodeReclaim, 80.0)]);
+        let explanation = builder.edit(|recording| recording.header.time_distorted = true).explained();
         let names: Vec<CauseId> = explanation.findings.iter().map(|finding| finding.cause).collect();
         assert_eq!(names, [CauseId::NodeReclaim]);
         assert!(explanation.notes.contains(&Note::TimeDistorted));

@@ -106,9 +106,9 @@ mod tests {
     #[test]
     fn half_of_the_wait_must_be_for_the_server() {
         let waited = |server: f64, disk: f64| {
-            let made = RecordingBuilder::new().slow(OpKind::Fsync, &[(Cause::DeviceWait, server)]).stack(&COMMIT);
-            let made = made.slow(OpKind::Fsync, &[(Cause::DeviceWait, disk)]).stack(&DISK);
-            made.found(&crate::cause::device_wait::ENTRY).expect("a wait")
+            let builder = RecordingBuilder::new().slow(OpKind::Fsync, &[(Cause::DeviceWait, server)]).stack(&COMMIT);
+            let builder = builder.slow(OpKind::Fsync, &[(Cause::DeviceWait, disk)]).stack(&DISK);
+            builder.found(&crate::cause::device_wait::ENTRY).expect("a wait")
         };
         let server = waited(60.0, 20.0);
         assert!(server.headline.contains("the NFS server") && server.settle.contains("nfsiostat"), "{server:?}");

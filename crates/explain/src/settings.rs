@@ -122,15 +122,15 @@ mod tests {
         recording.events.push(Event::new(at_ns, EventKind::SetupChange { key, old: None, new }));
     }
 
-    fn proposes(made: RecordingBuilder, key: &str) -> Option<String> {
-        let findings = made.explained().findings;
+    fn proposes(builder: RecordingBuilder, key: &str) -> Option<String> {
+        let findings = builder.explained().findings;
         findings.iter().flat_map(|finding| &finding.fixes).find_map(|fix| fix.set.get(key).map(str::to_owned))
     }
 
     #[test]
     fn a_timeline_changes_and_clears_settings() {
-        let made = RecordingBuilder::new().knob("vm.dirty_ratio", "20").knob("vm.swappiness", "60");
-        let recording = made.edit(|recording| changed(recording, 500, "vm.dirty_bytes", "8388608")).done();
+        let builder = RecordingBuilder::new().knob("vm.dirty_ratio", "20").knob("vm.swappiness", "60");
+        let recording = builder.edit(|recording| changed(recording, 500, "vm.dirty_bytes", "8388608")).done();
         assert_eq!(at(&recording, 499).get("vm.dirty_ratio"), Some("20"));
         assert_eq!(at(&recording, 500).get("vm.dirty_bytes"), Some("8388608"));
         assert_eq!(at(&recording, u64::MAX).get("vm.dirty_ratio"), None);

@@ -87,9 +87,9 @@ mod tests {
 
     #[test]
     fn shares_sum_to_one_and_unexplained_comes_last() {
-        let made =
+        let builder =
             RecordingBuilder::new().slow(OpKind::Write, &[(Cause::MemcgReclaim, 5.0), (Cause::Unexplained, 20.0)]);
-        let recording = made.slow(OpKind::Write, &[(Cause::JournalCommit, 15.0)]).done();
+        let recording = builder.slow(OpKind::Write, &[(Cause::JournalCommit, 15.0)]).done();
         let slow = explain(&recording).slow;
         let names: Vec<CauseId> = slow.causes.iter().map(|share| share.cause).collect();
         assert_eq!(names, [CauseId::JournalCommit, CauseId::MemcgReclaim, CauseId::Unexplained]);
@@ -99,10 +99,10 @@ mod tests {
 
     #[test]
     fn a_neighbours_slow_calls_are_not_the_foregrounds() {
-        let made = RecordingBuilder::new()
+        let builder = RecordingBuilder::new()
             .slow_by("stream", OpKind::Write, &[(Cause::DirtyThrottle, 900.0)])
             .neighbour("stream");
-        let slow = explain(&made.slow(OpKind::Write, &[(Cause::RunQueue, 2.0)]).done()).slow;
+        let slow = explain(&builder.slow(OpKind::Write, &[(Cause::RunQueue, 2.0)]).done()).slow;
         assert_eq!((slow.calls, slow.lost_ns), (1, 2_000_000));
     }
 
@@ -118,10 +118,10 @@ mod tests {
 
     #[test]
     fn a_call_that_had_not_returned_counts_with_its_time_so_far() {
-        let made = RecordingBuilder::new()
+        let builder = RecordingBuilder::new()
             .slow(OpKind::Write, &[(Cause::FsFreeze, 3_000.0)])
             .slow(OpKind::Write, &[(Cause::Lock, 2.0)]);
-        let explanation = made.edit(|recording| recording.calls[0].still_under_way = true).explained();
+        let explanation = builder.edit(|recording| recording.calls[0].still_under_way = true).explained();
         let slow = &explanation.slow;
         assert_eq!((slow.calls, slow.still_under_way, slow.under_way_ns_max), (2, 1, 3_000_000_000));
         assert_eq!((explanation.findings[0].cause, slow.causes[0].cause), (CauseId::FsFreeze, CauseId::FsFreeze));
@@ -129,8 +129,8 @@ mod tests {
 
     #[test]
     fn slow_calls_that_a_log_only_counts_are_not_quiet() {
-        let made = RecordingBuilder::new().bucket("", OpKind::Other, &[100_000, 900_000_000, 2_000_000_000]);
-        let explanation = made.edit(|recording| recording.header.source = Source::Import).explained();
+        let builder = RecordingBuilder::new().bucket("", OpKind::Other, &[100_000, 900_000_000, 2_000_000_000]);
+        let explanation = builder.edit(|recording| recording.header.source = Source::Import).explained();
         assert_eq!((explanation.slow.calls, explanation.slow.named_share), (2, Some(0.0)));
         assert_eq!(explanation.findings[0].cause, CauseId::Unexplained);
         assert!(explanation.findings[0].evidence[0].text.contains("2 of 3"), "{:?}", explanation.findings[0].evidence);

@@ -125,12 +125,12 @@ mod tests {
 
     #[test]
     fn a_recording_without_waits_names_no_aggressor_and_keeps_all_time() {
-        let made = RecordingBuilder::new()
+        let recording = RecordingBuilder::new()
             .slow(OpKind::Write, &[(Cause::DirtyThrottle, 40.0), (Cause::RunQueue, 2.0)])
             .slow_by("noise", OpKind::Write, &[(Cause::DirtyThrottle, 9.0)])
             .neighbour("noise")
             .done();
-        let rows = of(&made);
+        let rows = of(&recording);
         let time: i64 = rows.iter().filter_map(|row| row.stall_ns).sum();
         assert_eq!(time, 42_000_000);
         assert_eq!(rows.iter().filter_map(|row| row.calls).sum::<i64>(), 1);
@@ -142,8 +142,9 @@ mod tests {
 
     #[test]
     fn a_recording_of_the_daemon_is_a_capture() {
-        let made = RecordingBuilder::new().edit(|recording| recording.header.trigger = Some("stall".to_owned())).done();
-        assert!(of(&made).iter().all(|row| row.origin == SummaryOrigin::Capture));
+        let recording =
+            RecordingBuilder::new().edit(|recording| recording.header.trigger = Some("stall".to_owned())).done();
+        assert!(of(&recording).iter().all(|row| row.origin == SummaryOrigin::Capture));
         let noted = RecordingBuilder::new()
             .edit(|recording| recording.header.notes.insert(0, "set off by stall: x".into()))
             .done();

@@ -90,10 +90,10 @@ mod tests {
     #[test]
     fn trouble_of_another_disk_does_not_count() {
         let awaited = |device: &str, line: &str| {
-            let made = RecordingBuilder::new()
+            let builder = RecordingBuilder::new()
                 .report(line)
                 .edit(|recording| recording.header.target.device = Some(device.into()));
-            of_devices(&Facts::of(&made.done())).is_some()
+            of_devices(&Facts::of(&builder.done())).is_some()
         };
         let failed = "blk_update_request: I/O error, dev sdb, sector 4711";
         assert!(awaited("sdb", failed) && awaited("sdb1", failed));
@@ -106,10 +106,10 @@ mod tests {
 
     #[test]
     fn timeouts_are_trouble_and_other_lines_are_not() {
-        let made = RecordingBuilder::new()
+        let builder = RecordingBuilder::new()
             .report("nvme nvme0: I/O 12 QID 3 timeout, aborting")
             .report("ata1.00: hard resetting link");
-        let recording = made.done();
+        let recording = builder.done();
         let evidence = of_devices(&Facts::of(&recording)).expect("two lines");
         assert_eq!(evidence.value, Some(2.0));
         assert!(evidence.text.contains("QID 3 timeout"), "{}", evidence.text);

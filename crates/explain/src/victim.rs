@@ -80,7 +80,7 @@ type Key = (String, Option<String>, String, OpKind, Option<String>, Role);
 struct Making<'a> {
     by_maker: HashMap<Maker<'a>, usize>,
     by_key: HashMap<Key, usize>,
-    made: Vec<Sums>,
+    sums: Vec<Sums>,
 }
 
 struct Sums {
@@ -99,7 +99,7 @@ impl<'a> Making<'a> {
                 place
             }
         };
-        self.made[place].add(call);
+        self.sums[place].add(call);
         place
     }
 
@@ -124,14 +124,14 @@ impl<'a> Making<'a> {
         if let Some(place) = self.by_key.get(&key) {
             return *place;
         }
-        self.made.push(Sums::new(&key, known));
-        let place = self.made.len().saturating_sub(1);
+        self.sums.push(Sums::new(&key, known));
+        let place = self.sums.len().saturating_sub(1);
         self.by_key.insert(key, place);
         place
     }
 
     fn done(self, of_call: Vec<Option<usize>>) -> Groups {
-        let victims: Vec<Victim> = self.made.into_iter().map(Sums::done).collect();
+        let victims: Vec<Victim> = self.sums.into_iter().map(Sums::done).collect();
         let mut order: Vec<usize> = (0..victims.len()).collect();
         order.sort_by_key(|&place| (victims[place].role, std::cmp::Reverse(victims[place].stall_ns)));
         let mut moved = vec![0; victims.len()];
@@ -240,11 +240,11 @@ mod tests {
 
     /// Redis: the main thread (tid 7, the default of `RecordingBuilder`) and its helper.
     fn redis() -> RecordingBuilder {
-        let made = RecordingBuilder::new()
+        let builder = RecordingBuilder::new()
             .slow_by("bio_aof", OpKind::Fdatasync, &[(Cause::PageWriteback, 900.0)])
             .slow_by("bio_aof", OpKind::Fdatasync, &[(Cause::PageWriteback, 300.0)])
             .slow_by("redis-server", OpKind::Write, &[(Cause::Lock, 102.0), (Cause::RunQueue, 1.0)]);
-        made.edit(|recording| {
+        builder.edit(|recording| {
             let mut process = WatchedProcess::new(7, 1, "redis-server");
             // On Debian, redis-server is a link.
             process.executable = Some("redis-check-rdb".to_owned());
@@ -274,13 +274,13 @@ mod tests {
 
     #[test]
     fn a_number_in_a_programs_own_name_stays() {
-        let made =
+        let builder =
             RecordingBuilder::new().slow_by("python3", OpKind::Write, &[(Cause::RunQueue, 40.0)]).edit(|recording| {
                 let mut process = WatchedProcess::new(7, 1, "python3");
                 process.executable = Some("python3.11".to_owned());
                 recording.header.target.processes.push(process);
             });
-        let groups = Groups::of_recording(&made.done());
+        let groups = Groups::of_recording(&builder.done());
         assert_eq!(
             (groups.victims[0].program.as_str(), groups.victims[0].thread.as_str()),
             ("python3.11", "python3.11")

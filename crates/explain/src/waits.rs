@@ -58,7 +58,7 @@ mod tests {
 
     #[test]
     fn waits_of_neighbours_are_ignored() {
-        let made = waited("stream(78)", "run_delay_ns", 9_000_000_000).neighbour("stream");
-        assert!(made.found(&run_queue::ENTRY).is_none());
+        let builder = waited("stream(78)", "run_delay_ns", 9_000_000_000).neighbour("stream");
+        assert!(builder.found(&run_queue::ENTRY).is_none());
     }
 }

@@ -31,7 +31,7 @@ struct Limits {
 const OF_FILE: Limits = Limits { rows: 100_000, decoded_bytes: 256 << 20 };
 /// One hour in the store. `flatwater watch` writes at most 64 rows, and one for each operation and cause.
 const OF_HOUR: Limits = Limits { rows: 4_096, decoded_bytes: 8 << 20 };
-/// What a compactor wrote.
+/// A file that a compactor wrote.
 const OF_PART: Limits = Limits { rows: i64::MAX, decoded_bytes: u64::MAX };
 /// Maximum error of a host's clock.
 pub const CLOCK_ERROR_MAX_S: u64 = 600;

@@ -115,7 +115,7 @@ impl LeftOut {
         self.found.get(&why).map_or(0, BTreeMap::len)
     }
 
-    /// What is left out for this reason, and what exactly is wrong.
+    /// The object that is left out for this reason, and the exact error.
     pub fn named(&self, why: Why) -> impl Iterator<Item = (&str, &str)> {
         self.found.get(&why).into_iter().flatten().map(|(what, exactly)| (what.as_str(), exactly.as_str()))
     }

@@ -1,7 +1,7 @@
 //! The HTML page of a fleet: a heat map of hosts by hour, causes over time, a rollout with its interval, and recordings.
 //!
-//! The page has no link into the store: hosts push whatever they like, and a browser would run the scripts of such a
-//! page with the rights of the bucket's origin.
+//! The page has no link into the store: hosts push any content, and a browser would run the scripts of such a page with
+//! the rights of the bucket's origin.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;

@@ -1,5 +1,5 @@
-//! A list beside the recordings of what was pushed to which store, so that objects which a compactor has removed are
-//! not sent again. Best effort: without the list objects are sent twice, and still counted once.
+//! A list beside the recordings of the objects that were pushed to each store, so that objects which a compactor has
+//! removed are not sent again. Best effort: without the list objects are sent twice, and still counted once.
 //!
 //! Another user may own the directory and put any file and name there. So the list is used only if it is this user's
 //! file, and each name in it is encoded as one word.
@@ -15,7 +15,7 @@ pub const NAME: &str = ".flatwater-pushed";
 /// Maximum size of the list, enough for a hundred years of hours. A larger list is removed.
 const BYTES_MAX: u64 = 64 << 20;
 
-/// What was pushed from one directory to one store.
+/// The objects that were pushed from one directory to one store.
 #[derive(Debug)]
 pub struct Sent<'a> {
     dir: &'a Dir,

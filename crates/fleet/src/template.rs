@@ -1,4 +1,4 @@
-//! Fills templates in a single pass: values are never searched for marks, whatever a host put into them.
+//! Fills templates in a single pass: values, which come from hosts, are never searched for marks.
 
 /// Replaces each `open NAME close` in the template by the value of that name. Marks without a value stay unchanged.
 pub fn fill(template: &str, (open, close): (&str, &str), value: impl Fn(&str) -> Option<String>) -> String {

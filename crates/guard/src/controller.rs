@@ -142,7 +142,7 @@ pub struct Advice {
     pub action: Option<Action>,
     pub command: Option<String>,
     pub undo: Option<String>,
-    /// What the limit would cost the aggressor.
+    /// The cost of the limit for the aggressor.
     pub cost: Option<String>,
     /// Why no limit is proposed, or the proposed one is not applied.
     pub refusal: Option<Refusal>,
@@ -421,7 +421,7 @@ fn aggressor(suspect: &Suspect) -> Aggressor {
     }
 }
 
-/// What the limit would cost the aggressor, beside its present use.
+/// The cost of the limit for the aggressor, beside its present use.
 fn cost(suspect: &Suspect, setting: Setting) -> String {
     let amount = suspect.amount;
     match setting {

@@ -13,10 +13,10 @@ use crate::trial::Coin;
 
 pub const SECOND: u64 = 1_000_000_000;
 const DISK: Device = Device { major: 8, minor: 0 };
-/// What the neighbour writes without a limit.
+/// The writes of the neighbour without a limit.
 const RATE: f64 = 40e6;
 
-/// What the machine is like in an episode, and what goes wrong.
+/// The machine in an episode, and its faults.
 #[derive(Clone, Debug)]
 pub struct Case {
     pub means: Means,
@@ -201,7 +201,7 @@ impl Machine {
         let noise = 0.7 + 0.6 * self.uniform();
         let limited = self.limit.is_some() && self.case.helps && !self.case.faults.no_effect;
         let level = if limited { 0.05 } else { 0.6 };
-        // A burst now and then, whatever the limit.
+        // Occasional bursts, with and without the limit.
         if self.uniform() < 0.03 { 1.0 } else { level * noise }
     }
 
@@ -282,7 +282,7 @@ impl Machine {
         }
     }
 
-    /// What the controller sees after this second.
+    /// The observation that the controller gets after this second.
     pub fn observe(&mut self) -> Observation {
         let lease = match &self.lease {
             Lease::Held { action, .. } => Lease::Held { action: action.clone(), reading: self.reading(action.setting) },

@@ -1,4 +1,4 @@
-//! What the controller is given: stalls with their evidence, the limit's effect on the victim, and its state. Late and
+//! The input of the controller: stalls with their evidence, the limit's effect on the victim, and its state. Late and
 //! missing observations are values as well.
 
 use serde::Serialize;
@@ -160,7 +160,7 @@ pub struct Window {
 pub struct Measure {
     pub number: u64,
     pub victim: Sight,
-    /// What the aggressor got in the window: bytes or CPU time per second; `None` if not observed.
+    /// The throughput of the aggressor in the window: bytes or CPU time per second; `None` if not observed.
     pub aggressor_per_s: Option<f64>,
 }
 

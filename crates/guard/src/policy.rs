@@ -1,4 +1,4 @@
-//! What the administrator permits, and the controller's times and limits.
+//! The administrator's permissions, and the controller's times and limits.
 
 use std::fmt;
 
@@ -7,7 +7,7 @@ use wildmatch::WildMatch;
 
 use crate::group::GroupPath;
 
-/// What the guard may do.
+/// The actions that the guard may take.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Mode {
     Off,

@@ -59,7 +59,7 @@ pub struct Trial {
     off_sum: f64,
 }
 
-/// What the trial says so far.
+/// The result of the trial so far.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
     Open,

@@ -108,7 +108,7 @@ impl KernelLog {
         events
     }
 
-    /// What was lost since the last call, as a gap.
+    /// The messages lost since the last call, as a gap.
     pub fn missing(&mut self) -> Option<Gap> {
         let (left_out, unread) = (std::mem::take(&mut self.left_out), std::mem::take(&mut self.unread));
         let parts = [

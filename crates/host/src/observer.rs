@@ -140,7 +140,7 @@ impl Observer {
         (observer, hooks, gaps)
     }
 
-    /// Drops what was seen so far. The first second begins at `start_ns`.
+    /// Drops the observations so far. The first second begins at `start_ns`.
     pub fn begin(&mut self, start_ns: u64) {
         drop(self.tracer.drain());
         drop(self.tracer.latencies(start_ns, start_ns));

@@ -385,7 +385,7 @@ impl TimedCalls for HookedCalls {
 }
 
 impl OperationCounts {
-    /// Counts what was observed, and makes the worst latency of each bucket exact.
+    /// Counts the observations, and makes the worst latency of each bucket exact.
     fn add(&mut self, interval: &mut Interval) {
         for call in &interval.calls {
             let known = self.worst.entry(call.op).or_insert(0);

@@ -403,7 +403,7 @@ fn begin_after_preparing(session: &mut Session, start_ns: u64, prepared_ns: u64)
     session.publish_header()
 }
 
-/// Records what was observed since the last look. Returns a write error the first time that one occurs.
+/// Records the observations since the last look. Returns a write error the first time that one occurs.
 fn observe(collector: &mut Collector, session: &mut Session, look: Look) -> Result<Option<Gap>, HostError> {
     let neighbours = &mut session.header.target.neighbours;
     let interval = session.observer.look(&mut OwnCalls { collector, neighbours }, look);

@@ -83,7 +83,7 @@ impl Session {
         Ok(self.writer.append_gaps(gaps)?)
     }
 
-    /// Writes what was observed. Returns a write error the first time that one occurs.
+    /// Writes the observations. Returns a write error the first time that one occurs.
     pub fn write(&mut self, interval: Interval) -> Result<Option<Gap>, HostError> {
         let flush = interval.second_ended || !(interval.calls.is_empty() && interval.latencies.is_empty());
         self.append(interval)?;
@@ -117,8 +117,8 @@ impl Session {
         Ok(self.writer.append_imitation(&Imitation { service_times, ..Imitation::default() })?)
     }
 
-    /// Writes what is needed to imitate the recorded programs; once, before the hooks are detached.
-    /// `None`: the user did not want it.
+    /// Writes the data to imitate the recorded programs; once, before the hooks are detached. `None`: the user did not
+    /// want it.
     pub fn imitation(&mut self, limits: Option<Limits>) -> Result<(), HostError> {
         let Some(limits) = limits else {
             return self.gaps(&[not_counted("--no-operations was given", "record without --no-operations")]);

@@ -10,7 +10,7 @@ use aho_corasick::{AhoCorasick, AhoCorasickKind};
 use super::text::Cursor;
 use super::{FormatKind, IMPORTERS, Importer};
 
-/// What a line must have so that an importer is asked about it.
+/// The property of a line that selects an importer for it.
 #[derive(Clone, Copy, Debug)]
 pub enum Anchor {
     /// One of these texts, which mark a table or a report: a long log also keeps the lines around.
@@ -86,7 +86,7 @@ impl Selected {
     }
 }
 
-/// What the automaton knows about one text.
+/// The data of the automaton about one text.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Found {
     of_line: Importers,

@@ -175,22 +175,22 @@ mod tests {
             \x20 8,0    1        3     0.000035697   697  D   W 223490 + 8 [kjournald]\n\
             \x20 8,0    1        4     0.105212345     0  C   W 223490 + 8 [0]\n\
             \x20 8,0    1        5     0.200000000     0  C   W 999 + 8 [0]\n";
-        let made = import_texts(&[("f".to_owned(), text.into())]).expect("read").recording;
-        assert_eq!(made.latency.len(), 1);
-        assert_eq!((made.latency[0].op, made.latency[0].worst_from_start_ns), (OpKind::Write, 105_212_345));
-        let (_, rows) = made.table(Table::Disks).expect("a table").by_entity().next().expect("a device");
+        let recording = import_texts(&[("f".to_owned(), text.into())]).expect("read").recording;
+        assert_eq!(recording.latency.len(), 1);
+        assert_eq!((recording.latency[0].op, recording.latency[0].worst_from_start_ns), (OpKind::Write, 105_212_345));
+        let (_, rows) = recording.table(Table::Disks).expect("a table").by_entity().next().expect("a device");
         assert_eq!(rows.rise(disks::REQUESTS), Some(1));
     }
 
     #[test]
     fn btt_separates_queue_time_from_device_time() {
         let text = "==================== All Devices ====================\n\n            ALL           MIN           AVG           MAX           N\n--------------- -------------\nI2D               0.000000321   0.112301232   0.942312321       23412\nD2C               0.000041231   0.001123212   0.082312321       23412\nQ2C               0.000050123   0.113426132   0.942912321       23412\n";
-        let made = import_texts(&[("f".to_owned(), text.into())]).expect("read").recording;
-        assert_eq!(made.latency.first().map(|bucket| bucket.worst_from_start_ns), Some(942_912_321));
+        let recording = import_texts(&[("f".to_owned(), text.into())]).expect("read").recording;
+        assert_eq!(recording.latency.first().map(|bucket| bucket.worst_from_start_ns), Some(942_912_321));
         assert!(
-            made.header.notes.iter().any(|note| note.to_string().contains("before issue")),
+            recording.header.notes.iter().any(|note| note.to_string().contains("before issue")),
             "{:?}",
-            made.header.notes
+            recording.header.notes
         );
     }
 }

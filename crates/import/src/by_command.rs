@@ -77,14 +77,14 @@ mod tests {
     fn a_value_below_its_command_is_read() {
         let text = "sh-4.2$ cat memory.usage_in_bytes\n501346304\nsh-4.2$ cat memory.limit_in_bytes\n524288000\n\
             # cat /sys/fs/cgroup/memory.max\nmax\n# nproc\n4\n$ cat /proc/loadavg\n0.04 0.11 0.06 9/147 7494\n";
-        let made = import_texts(&[("f".to_owned(), text.into())]).expect("read").recording;
-        let (_, rows) = made.table(Table::Cgroup).expect("a table").by_entity().next().expect("a cgroup");
+        let recording = import_texts(&[("f".to_owned(), text.into())]).expect("read").recording;
+        let (_, rows) = recording.table(Table::Cgroup).expect("a table").by_entity().next().expect("a cgroup");
         assert_eq!(rows.last(cgroup::USAGE_BYTES), Some(501_346_304));
         assert_eq!(rows.last(cgroup::LIMIT_BYTES), Some(524_288_000));
-        let (_, rows) = made.table(Table::Cpu).expect("a table").by_entity().next().expect("all CPUs");
+        let (_, rows) = recording.table(Table::Cpu).expect("a table").by_entity().next().expect("all CPUs");
         assert_eq!((rows.last(cpu::PROCS_RUNNING), rows.last(cpu::LOAD1_CENTI)), (Some(8), Some(4)));
-        assert_eq!(made.header.machine.cpus, Some(4));
-        let read = made.header.import.expect("a summary");
+        assert_eq!(recording.header.machine.cpus, Some(4));
+        let read = recording.header.import.expect("a summary");
         assert_eq!(read.lines, read.understood, "{:?}", read.not_understood);
     }
 
@@ -93,8 +93,8 @@ mod tests {
         let text = "/ # cat /sys/fs/cgroup/memory.max\n1073741824\n/ # cat /sys/fs/cgroup/memory.current\n1073737728\n";
         let both = "$ cat memory.max memory.current\n1073741824\n1073737728\n";
         for text in [text, both] {
-            let made = import_texts(&[("f".to_owned(), text.into())]).expect("read").recording;
-            let (_, rows) = made.table(Table::Cgroup).expect("a table").by_entity().next().expect("a cgroup");
+            let recording = import_texts(&[("f".to_owned(), text.into())]).expect("read").recording;
+            let (_, rows) = recording.table(Table::Cgroup).expect("a table").by_entity().next().expect("a cgroup");
             let read = (rows.last(cgroup::LIMIT_BYTES), rows.last(cgroup::USAGE_BYTES));
             assert_eq!(read, (Some(1_073_741_824), Some(1_073_737_728)), "{text}");
         }

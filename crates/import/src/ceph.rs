@@ -186,12 +186,12 @@ mod tests {
     #[test]
     fn a_status_and_a_latency_table_are_both_read() {
         let text = "  cluster:\n    id:     40b9\n    health: HEALTH_WARN\n            2 slow ops, oldest one blocked for 77 sec, osd.1 has slow ops\n\n  services:\n    mon: 3 daemons, quorum a,b,c (age 22h)\n    osd: 3 osds: 3 up (since 21h), 3 in (since 22h)\n\n  data:\n    pools:   2 pools, 33 pgs\n    pgs:     31 active+clean\n             2  active+clean+laggy\n\nosd  commit_latency(ms)  apply_latency(ms)\n  2                 954                954\n  0                   3                  3\n";
-        let made = import_texts(&[("f".to_owned(), text.into())]).expect("read").recording;
-        assert_eq!(made.calls.len(), 1);
-        let table = made.table(Table::Disks).expect("disks");
+        let recording = import_texts(&[("f".to_owned(), text.into())]).expect("read").recording;
+        assert_eq!(recording.calls.len(), 1);
+        let table = recording.table(Table::Disks).expect("disks");
         let (_, rows) = table.by_entity().find(|(entity, _)| entity.name == "osd.2").expect("osd.2");
         assert_eq!(rows.rise(disks::WRITE_NS), Some(954_000_000));
-        let read = made.header.import.expect("a log");
+        let read = recording.header.import.expect("a log");
         assert_eq!(read.understood, read.lines, "{read:?}");
     }
 }

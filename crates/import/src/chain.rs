@@ -86,8 +86,8 @@ mod tests {
         assert_eq!(chain("submit_bio -> wbt_wait -> io_schedule()").as_deref(), Some(&out[..]));
         assert_eq!(chain("`io_schedule` \u{2190} `wbt_wait` \u{2190} `submit_bio+0x9`").as_deref(), Some(&out[..]));
         let wrapped = "336 flush_work+0x5c/0x80 <= xfs_inodegc_flush.part.0+0x3b/0x90 <=\nxfs_buf_lock+0x29/0xa0 <= x_y+0x1/0x2\n";
-        let made = import_texts(&[("f".to_owned(), wrapped.as_bytes().to_vec())]).expect("read").recording;
-        assert_eq!(made.header.sampled_tasks.iter().map(|task| task.count).collect::<Vec<_>>(), [336]);
+        let recording = import_texts(&[("f".to_owned(), wrapped.as_bytes().to_vec())]).expect("read").recording;
+        assert_eq!(recording.header.sampled_tasks.iter().map(|task| task.count).collect::<Vec<_>>(), [336]);
         for text in [
             "a -> b -> c",
             "client -> proxy -> server_one",
@@ -101,11 +101,11 @@ mod tests {
 
     #[test]
     fn a_chain_is_a_stack() {
-        let made = import_texts(&[(
+        let imported = import_texts(&[(
             "f".to_owned(),
             b"io_schedule <- wbt_wait <- submit_bio <- ext4_do_writepages\n".to_vec(),
         )]);
-        let made = made.expect("read").recording;
-        assert_eq!(made.header.sampled_tasks.first().and_then(|task| task.cause), Some(Cause::RequestQueue));
+        let recording = imported.expect("read").recording;
+        assert_eq!(recording.header.sampled_tasks.first().and_then(|task| task.cause), Some(Cause::RequestQueue));
     }
 }

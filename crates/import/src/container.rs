@@ -192,28 +192,30 @@ mod tests {
     #[test]
     fn an_oom_killed_container_is_an_event() {
         let text = "Name:         app-5d8\n    State:          Waiting\n      Reason:       CrashLoopBackOff\n    Last State:     Terminated\n      Reason:       OOMKilled\n      Exit Code:    137\n    Ready:          False\n";
-        let made = import_texts(&[("f".to_owned(), text.into())]).expect("read").recording;
-        let killed =
-            made.events.iter().filter(|event| matches!(event.kind, EventKind::OutOfMemory { in_cgroup: true, .. }));
-        assert_eq!(killed.count(), 1, "{:?}", made.events);
+        let recording = import_texts(&[("f".to_owned(), text.into())]).expect("read").recording;
+        let killed = recording
+            .events
+            .iter()
+            .filter(|event| matches!(event.kind, EventKind::OutOfMemory { in_cgroup: true, .. }));
+        assert_eq!(killed.count(), 1, "{:?}", recording.events);
         let calm = "    Last State:     Terminated\n      Reason:       Completed\n      Exit Code:    0\n";
-        let made = import_texts(&[("f".to_owned(), calm.into())]).map(|made| made.recording.events.len());
-        assert!(made.is_err() || made.is_ok_and(|events| events == 0));
+        let kills = import_texts(&[("f".to_owned(), calm.into())]).map(|imported| imported.recording.events.len());
+        assert!(kills.is_err() || kills.is_ok_and(|events| events == 0));
     }
 
     #[test]
     fn usage_and_limit_are_read() {
         let text = "CONTAINER ID   NAME      CPU %     MEM USAGE / LIMIT     MEM %     NET I/O           BLOCK I/O         PIDS\n1286a6e7a1b3   es01      98.12%    1.5GiB / 2GiB       75%    1.2GB / 3.1GB     812GB / 12GB      77\n";
-        let made = import_texts(&[("f".to_owned(), text.into())]).expect("read").recording;
-        let (_, rows) = made.table(Table::Cgroup).expect("a table").by_entity().next().expect("a container");
+        let recording = import_texts(&[("f".to_owned(), text.into())]).expect("read").recording;
+        let (_, rows) = recording.table(Table::Cgroup).expect("a table").by_entity().next().expect("a container");
         assert_eq!((rows.last(cgroup::USAGE_BYTES), rows.last(cgroup::LIMIT_BYTES)), (Some(3 << 29), Some(2 << 30)));
     }
 
     #[test]
     fn a_blank_before_the_unit_is_read_as_docker_before_17_prints_it() {
         let text = "CONTAINER           CPU %               MEM USAGE / LIMIT    MEM %               NET I/O             BLOCK I/O\nfd49d51e1c82        0.00%               1.12 GiB / 2 GiB     58.12%              1.192 kB / 648 B    3.502 MB / 0 B\n";
-        let made = import_texts(&[("f".to_owned(), text.into())]).expect("read").recording;
-        let (_, rows) = made.table(Table::Cgroup).expect("a table").by_entity().next().expect("a container");
+        let recording = import_texts(&[("f".to_owned(), text.into())]).expect("read").recording;
+        let (_, rows) = recording.table(Table::Cgroup).expect("a table").by_entity().next().expect("a container");
         assert_eq!(rows.last(cgroup::LIMIT_BYTES), Some(2 << 30));
     }
 }

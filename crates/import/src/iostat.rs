@@ -378,17 +378,21 @@ mod tests {
         let text = "Device: rrqm/s wrqm/s r/s w/s rkB/s wkB/s avgrq-sz avgqu-sz await svctm %util\n\
             sda 0.00 0.00 10.00 5.00 1.0 1.0 17.0 2.0 0.3 0.1 90.0\n\
             sdb 0.00 0.00 10.00 5.00 18446744073709551.00 1.0 17.0 2.0 250.3 0.1 90.0\n";
-        let made = import_texts(&[("f".to_owned(), text.into())]).expect("read").recording;
-        let names: Vec<String> =
-            made.table(Table::Disks).expect("disks").by_entity().map(|(entity, _)| entity.name.to_string()).collect();
+        let recording = import_texts(&[("f".to_owned(), text.into())]).expect("read").recording;
+        let names: Vec<String> = recording
+            .table(Table::Disks)
+            .expect("disks")
+            .by_entity()
+            .map(|(entity, _)| entity.name.to_string())
+            .collect();
         assert_eq!(names, ["sda"]);
     }
 
     #[test]
     fn rows_without_header_are_known_by_their_number_of_columns() {
         let reads = |text: &str| {
-            let made = import_texts(&[("f".to_owned(), text.into())]).ok()?.recording;
-            let (_, rows) = made.table(Table::Disks)?.by_entity().next()?;
+            let recording = import_texts(&[("f".to_owned(), text.into())]).ok()?.recording;
+            let (_, rows) = recording.table(Table::Disks)?.by_entity().next()?;
             Some((rows.last(disks::READS)?, rows.last(disks::READ_NS)?))
         };
         let old = "vdb 0.00 2.50 480.00 1.50 33824.00 16.00 138.69 4.50 9.28 10.00 0.33 0.21 10.20\n";
@@ -405,8 +409,8 @@ mod tests {
             sda 0.00 0.00 10.00 5.00 1.0 1.0 17.0 2.0 0.3 0.2 2.5 0.1 90.0\n\
             sda 0.00 0.00 20.00 5.00 1.0 1.0 17.0 2.0 0.3 0.2 2.5 0.1 90.0\n\
             sda 0.00 0.00 30.00 5.00 1.0 1.0 17.0 2.0 0.3 0.2 2.5 0.1 90.0\n";
-        let made = import_texts(&[("f".to_owned(), text.into())]).expect("read").recording;
-        let table = made.table(Table::Disks).expect("disks");
+        let recording = import_texts(&[("f".to_owned(), text.into())]).expect("read").recording;
+        let table = recording.table(Table::Disks).expect("disks");
         let (_, rows) = table.by_entity().next().expect("sda");
         assert_eq!(rows.last(disks::READS), Some(50), "the first row is the mean since boot, as in any first report");
     }

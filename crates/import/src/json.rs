@@ -155,9 +155,9 @@ mod tests {
     fn lines_after_a_broken_document_are_read_by_their_importers() {
         let log = "{\"sysstat\": {\"hosts\": [\n{\"nodename\" 1}]}}\nMemTotal: 16384000 kB\nMemFree: 100 kB\nBuffers: 2 kB\n\
             Cached: 500 kB\n";
-        let made = import_texts(&[("f".to_owned(), log.into())]).expect("read").recording;
-        assert!(made.table(Table::Meminfo).is_some());
-        let summary = made.header.import.expect("a summary");
+        let recording = import_texts(&[("f".to_owned(), log.into())]).expect("read").recording;
+        assert!(recording.table(Table::Meminfo).is_some());
+        let summary = recording.header.import.expect("a summary");
         assert_eq!((summary.not_understood_lines(), summary.used_lines()), (2, 4), "{summary:?}");
     }
 }

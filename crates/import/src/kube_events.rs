@@ -89,11 +89,11 @@ mod tests {
     #[test]
     fn kills_and_evictions_are_events_and_other_rows_are_known() {
         let text = "LAST SEEN   TYPE      REASON        OBJECT        MESSAGE\n2m          Normal    Pulled        pod/web-1     Container image already present on machine\n1m          Warning   OOMKilling    node/n1       Memory cgroup out of memory: Killed process 1 (java)\n30s         Warning   Evicted       pod/web-1     The node was low on resource: memory. Container web was using 2Gi\n10s         Warning   Evicted       pod/log-1     The node was low on resource: ephemeral-storage.\n";
-        let made = import_texts(&[("f".to_owned(), text.into())]).expect("read").recording;
-        let kills = made.events.iter().filter(|event| matches!(event.kind, EventKind::OutOfMemory { .. })).count();
-        assert_eq!(kills, 2, "{:?}", made.events);
+        let recording = import_texts(&[("f".to_owned(), text.into())]).expect("read").recording;
+        let kills = recording.events.iter().filter(|event| matches!(event.kind, EventKind::OutOfMemory { .. })).count();
+        assert_eq!(kills, 2, "{:?}", recording.events);
         let described = "Events:\n  Type     Reason     Age   From     Message\n  ----     ------     ----  ----     -------\n  Warning  Unhealthy  5m    kubelet  Readiness probe failed: context deadline exceeded\n";
-        let made = import_texts(&[("f".to_owned(), described.into())]);
-        assert!(made.map_or(true, |made| made.recording.events.is_empty()));
+        let imported = import_texts(&[("f".to_owned(), described.into())]);
+        assert!(imported.map_or(true, |imported| imported.recording.events.is_empty()));
     }
 }

@@ -67,13 +67,13 @@ mod tests {
     #[test]
     fn pods_are_groups_and_nodes_are_not_evidence() {
         let pods = "NAMESPACE   NAME      CPU(cores)   MEMORY(bytes)\nkafka       kafka-0   412m         1536Mi\nkafka       kafka-1   <unknown>    <unknown>\n";
-        let made = import_texts(&[("f".to_owned(), pods.into())]).expect("read").recording;
-        let groups = made.table(Table::Cgroup).expect("a table");
+        let recording = import_texts(&[("f".to_owned(), pods.into())]).expect("read").recording;
+        let groups = recording.table(Table::Cgroup).expect("a table");
         let (entity, rows) = groups.by_entity().next().expect("a pod");
         assert_eq!((entity.name.as_str(), rows.last(cgroup::USAGE_BYTES)), ("kafka/kafka-0", Some(3 << 29)));
         assert_eq!(groups.by_entity().count(), 1, "unknown is not 0");
         let nodes = "NAME   CPU(cores)   CPU%   MEMORY(bytes)   MEMORY%\nn1     1072m        2%     127894Mi        100%\n$ nproc\n4\n";
-        let made = import_texts(&[("f".to_owned(), nodes.into())]).expect("read").recording;
-        assert!(made.table(Table::Cgroup).is_none());
+        let recording = import_texts(&[("f".to_owned(), nodes.into())]).expect("read").recording;
+        assert!(recording.table(Table::Cgroup).is_none());
     }
 }

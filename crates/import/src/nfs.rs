@@ -440,8 +440,8 @@ mod tests {
     }
 
     /// Number of writes, and ms per write.
-    fn writes(made: &Recording) -> (i64, i64) {
-        let (_, rows) = made.table(Table::Disks).expect("disks").by_entity().next().expect("a mount");
+    fn writes(recording: &Recording) -> (i64, i64) {
+        let (_, rows) = recording.table(Table::Disks).expect("disks").by_entity().next().expect("a mount");
         let count = rows.rise(disks::WRITES).expect("writes");
         (count, rows.rise(disks::WRITE_NS).expect("time") / count.max(1) / 1_000_000)
     }
@@ -462,20 +462,23 @@ mod tests {
     #[test]
     fn a_table_after_nfsstat_is_read_by_its_importer() {
         let text = "Client rpc stats:\ncalls      retrans    authrefrsh\n29103      12         29110\n\nClient nfs v4:\nnull         read         write        commit\n1         0% 20        0% 300       1% 2         0%\nprocs -----------memory---------- ---swap-- -----io---- -system-- ----cpu----\n r  b   swpd   free   buff  cache   si   so    bi    bo   in   cs us sy id wa\n 2  0 152388 226112  11092 1087072    0    0     1     1    0    1 47 22 27  1\n";
-        let made = read(text);
-        assert!(made.table(Table::Meminfo).is_some());
-        let read = made.header.import.expect("a log");
+        let recording = read(text);
+        assert!(recording.table(Table::Meminfo).is_some());
+        let read = recording.header.import.expect("a log");
         assert_eq!(read.not_understood, [], "{read:?}");
     }
 
     #[test]
     fn totals_and_retransmissions_are_read() {
         let file = "device filer:/vol mounted on /mnt with fstype nfs4 statvers=1.1\n\topts:\trw,vers=4.1\n\tage:\t99\n\tper-op statistics\n\t        NULL: 1 1 0 44 24 0 0 0 0\n\t        READ: 10 10 0 1000 20000 1 50 52 0\n\t       WRITE: 1000 1100 3 83886080 172800 120 40000 40250 0\n";
-        let made = read(file);
-        assert_eq!(writes(&made), (1000, 40));
-        assert_eq!(made.events.len(), 1, "{:?}", made.events);
+        let recording = read(file);
+        assert_eq!(writes(&recording), (1000, 40));
+        assert_eq!(recording.events.len(), 1, "{:?}", recording.events);
         let rpc = "Client rpc stats:\ncalls      retrans    authrefrsh\n29103      12         29110\n";
-        assert!(import_texts(&[("f".to_owned(), rpc.into())]).map_or(true, |made| made.recording.events.is_empty()));
+        assert!(
+            import_texts(&[("f".to_owned(), rpc.into())])
+                .map_or(true, |recording| recording.recording.events.is_empty())
+        );
         assert_eq!(read(&rpc.replace(" 12 ", " 4012 ")).events.len(), 1);
     }
 }

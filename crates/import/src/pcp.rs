@@ -189,14 +189,14 @@ mod tests {
     #[test]
     fn pmrep_and_pmval_are_read() {
         let text = "  d.a.total  m.u.dirty\n    count/s      Kbyte\n        N/A     120340\n    230.020     180200\n    228.980     190220\n";
-        let made = import_texts(&[("f".to_owned(), text.into())]).expect("read").recording;
-        let rows = made.table(Table::Disks).and_then(|table| table.rows_of(&Entity::named("all"))).expect("disks");
+        let recording = import_texts(&[("f".to_owned(), text.into())]).expect("read").recording;
+        let rows = recording.table(Table::Disks).and_then(|table| table.rows_of(&Entity::named("all"))).expect("disks");
         assert_eq!(rows.rise(disks::REQUESTS), Some(459));
-        let (_, rows) = made.table(Table::Meminfo).expect("memory").by_entity().next().expect("one");
+        let (_, rows) = recording.table(Table::Meminfo).expect("memory").by_entity().next().expect("one");
         assert_eq!(rows.last(meminfo::DIRTY_BYTES), Some(190_220 * 1024));
         let text = "metric:    disk.dev.avg_qlen\nhost:      db1\nunits:     count\nsamples:   all\n\n  sda  sdb\n 20.5  0.1\n 30.5  0.1\n";
-        let made = import_texts(&[("f".to_owned(), text.into())]).expect("read").recording;
-        let rows = made.table(Table::Disks).and_then(|table| table.rows_of(&Entity::named("sda"))).expect("sda");
+        let recording = import_texts(&[("f".to_owned(), text.into())]).expect("read").recording;
+        let rows = recording.table(Table::Disks).and_then(|table| table.rows_of(&Entity::named("sda"))).expect("sda");
         assert_eq!(rows.rise(disks::QUEUE_NS), Some(51_000_000_000));
     }
 }

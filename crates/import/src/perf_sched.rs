@@ -127,13 +127,13 @@ mod tests {
             \x20 raftstore-4:82059     |   3568.419 ms |     9713 | avg:    0.025 ms | max:   12.974 ms | max at: 9394868.547878 s\n\
             \x20 tidb-ycsb:(63)        |  58661.342 ms |   367843 | avg:    0.028 ms | max:   11.810 ms | max at: 9394867.616867 s\n\
             \x20 TOTAL:                |  62229.761 ms |   377556 |\n";
-        let made = import_texts(&[("f".to_owned(), text.into())]).expect("read").recording;
+        let recording = import_texts(&[("f".to_owned(), text.into())]).expect("read").recording;
         let calls: Vec<(&str, u32, u64)> =
-            made.calls.iter().map(|call| (call.thread.as_str(), call.pid, call.duration_ns)).collect();
+            recording.calls.iter().map(|call| (call.thread.as_str(), call.pid, call.duration_ns)).collect();
         assert_eq!(calls.len(), 2, "{calls:?}");
         assert!(calls.contains(&("raftstore-4", 82_059, 12_974_000)), "{calls:?}");
         assert!(calls.contains(&("tidb-ycsb", 0, 11_810_000)), "{calls:?}");
-        assert_eq!(made.calls[0].segments[0].cause, Cause::RunQueue);
+        assert_eq!(recording.calls[0].segments[0].cause, Cause::RunQueue);
     }
 
     #[test]
@@ -143,8 +143,8 @@ mod tests {
             --------------- ------  ------------------------------  ---------  ---------  ---------\n\
             \x20  79371.874569 [0011]  gcc[31949]                          0.014      0.000      1.148\n\
             \x20  79371.874591 [0010]  gcc[31951]                          0.000     45.120      0.024\n";
-        let made = import_texts(&[("f".to_owned(), text.into())]).expect("read").recording;
-        assert_eq!(made.calls.len(), 1);
-        assert_eq!((made.calls[0].pid, made.calls[0].duration_ns), (31_951, 45_120_000));
+        let recording = import_texts(&[("f".to_owned(), text.into())]).expect("read").recording;
+        assert_eq!(recording.calls.len(), 1);
+        assert_eq!((recording.calls[0].pid, recording.calls[0].duration_ns), (31_951, 45_120_000));
     }
 }

@@ -128,10 +128,10 @@ mod tests {
     #[test]
     fn a_method_becomes_one_operation() {
         let text = "5 seconds per test\nCompare file sync methods using one 8kB write:\n(in wal_sync_method preference order, except fdatasync\nis Linux's default)\n        open_datasync      100.000 ops/sec   10000 usecs/op\n        fdatasync           90.000 ops/sec   11111 usecs/op\n        fsync_writethrough             n/a\n\nNon-Sync'ed 8kB writes:\n        write           76100.311 ops/sec      13 usecs/op\n";
-        let made = import_texts(&[("f".to_owned(), text.into())]).expect("read").recording;
-        let all: Vec<(OpKind, u64)> = made.latency.iter().map(|row| (row.op, row.worst_from_start_ns)).collect();
+        let recording = import_texts(&[("f".to_owned(), text.into())]).expect("read").recording;
+        let all: Vec<(OpKind, u64)> = recording.latency.iter().map(|row| (row.op, row.worst_from_start_ns)).collect();
         assert!(all.contains(&(OpKind::Fdatasync, 11_111_000)) && all.contains(&(OpKind::Write, 13_000)), "{all:?}");
-        let read = made.header.import.expect("an import");
+        let read = recording.header.import.expect("an import");
         assert_eq!(read.understood, read.lines, "{read:?}");
     }
 }

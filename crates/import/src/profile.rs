@@ -249,8 +249,8 @@ mod tests {
             +   19.00%     0.00%  kworker/u16  [kernel.kallsyms]  [k] btrfs_reserve_extent\n\
             +   18.00%     4.00%  kworker/u16  [kernel.kallsyms]  [k] find_free_extent\n\
             +    7.00%     7.00%  kworker/u16  [kernel.kallsyms]  [k] _raw_spin_lock\n";
-        let made = import_texts(&[("f".to_owned(), text.into())]).expect("read").recording;
-        let counts: u32 = made
+        let recording = import_texts(&[("f".to_owned(), text.into())]).expect("read").recording;
+        let counts: u32 = recording
             .header
             .sampled_tasks
             .iter()
@@ -263,18 +263,18 @@ mod tests {
     #[test]
     fn a_chain_is_a_stack_of_a_running_task() {
         let text = "# Overhead  Command  Shared Object  Symbol\n13.63% try_charge;try_to_free_mem_cgroup_pages;do_try_to_free_pages;shrink_node\n";
-        let made = import_texts(&[("f".to_owned(), text.into())]).expect("read").recording;
-        let task = made.header.sampled_tasks.first().expect("a sample");
+        let recording = import_texts(&[("f".to_owned(), text.into())]).expect("read").recording;
+        let task = recording.header.sampled_tasks.first().expect("a sample");
         assert_eq!((task.state, task.count, task.cause), (Some('R'), 1363, Some(Cause::MemcgReclaim)));
     }
 
     #[test]
     fn callers_below_a_row_extend_its_stack() {
         let text = "# Overhead  Command  Shared Object  Symbol\n# ........  .......  .............  ......\n#\n    32.09%  kworker/u400:20  [kernel.kallsyms]  [k] ext4_get_group_info\n            |          \n            |--11.91%--ext4_mb_prefetch\n            |          ext4_mb_regular_allocator\n            |          ext4_mb_new_blocks\n            |          \n            |--7.23%--other_caller\n            |          vfs_write\n";
-        let made = import_texts(&[("f".to_owned(), text.into())]).expect("read").recording;
-        let task = made.header.sampled_tasks.first().expect("a sample");
+        let recording = import_texts(&[("f".to_owned(), text.into())]).expect("read").recording;
+        let task = recording.header.sampled_tasks.first().expect("a sample");
         assert_eq!((task.count, task.cause), (3209, Some(Cause::BlockAllocation)));
-        let stack = task.stack.and_then(|id| made.stack(id)).expect("a stack");
+        let stack = task.stack.and_then(|id| recording.stack(id)).expect("a stack");
         assert_eq!(stack.frames.len(), 4, "{:?}", stack.frames);
     }
 }

@@ -172,14 +172,14 @@ mod tests {
     use flatwater_recording::{DeviceTrouble, EventKind};
 
     fn troubles(text: &str) -> Vec<DeviceTrouble> {
-        let made = import_texts(&[("f".to_owned(), text.into())]).expect("read").recording;
-        let read = made.header.import.as_ref().expect("a log");
+        let recording = import_texts(&[("f".to_owned(), text.into())]).expect("read").recording;
+        let read = recording.header.import.as_ref().expect("a log");
         assert_eq!(read.not_understood, [], "{read:?}");
         let of = |kind: &EventKind| match kind {
             EventKind::Device { trouble, .. } => Some(*trouble),
             _ => None,
         };
-        made.events.iter().filter_map(|event| of(&event.kind)).collect()
+        recording.events.iter().filter_map(|event| of(&event.kind)).collect()
     }
 
     #[test]

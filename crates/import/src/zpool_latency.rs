@@ -109,8 +109,8 @@ mod tests {
     #[test]
     fn a_pools_disks_become_two_histograms() {
         let text = "# zpool iostat -y data1 -w 5\n\ndata1        total_wait     disk_wait    sync_queue    async_queue\nlatency      read  write   read  write   read  write   read  write  scrub\n----------  -----  -----  -----  -----  -----  -----  -----  -----  -----\n1us             0      0      0      0      0      0    548      0      0\n16ms            3    100      3    200      0      0      0      0      0\n67ms            0     40      0     12      0      0      0      0      0\n-------------------------------------------------------------------------\n";
-        let made = import_texts(&[("f".to_owned(), text.into())]).expect("read").recording;
-        let all: Vec<(&str, u64, usize)> = made
+        let recording = import_texts(&[("f".to_owned(), text.into())]).expect("read").recording;
+        let all: Vec<(&str, u64, usize)> = recording
             .latency
             .iter()
             .map(|row| (row.thread.as_str(), row.worst_from_start_ns, row.from_start.unpack().len() as usize))

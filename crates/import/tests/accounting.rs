@@ -63,8 +63,8 @@ fn the_lines_of_every_published_log_are_used_not_understood_or_ignored() {
 fn lines_outside_a_format_are_ignored_for_a_reason() {
     let log = "Dear list,\nour shop has been slow since last week, without a known cause\n\n> \n---------\n...\n```\n\
         MemTotal: 16384000 kB\nMemFree: 100 kB\nBuffers: 2 kB\nCached: 500 kB\n```\nfoo 12 bar 13\n";
-    let made = import_texts(&[("f".to_owned(), log.into())]).expect("read").recording;
-    let summary = made.header.import.expect("a summary");
+    let recording = import_texts(&[("f".to_owned(), log.into())]).expect("read").recording;
+    let summary = recording.header.import.expect("a summary");
     check(&summary, log).expect("all lines");
     let reasons: Vec<(&str, u64)> = summary.ignored.iter().map(|each| (each.reason.as_str(), each.lines)).collect();
     for (reason, lines) in [("sentences", 1), ("marks of mail", 3), ("separators", 1), ("omitted", 1)] {
@@ -80,8 +80,8 @@ fn the_second_copy_of_a_text_and_skimmed_lines_are_counted() {
     let prose = "the quick brown fox jumps over the lazy dog and then it rests\n";
     let long = format!("{}{paste}{}", prose.repeat(50_000), prose.repeat(50_000));
     for text in [paste.repeat(2), long] {
-        let made = import_texts(&[("f".to_owned(), text.clone().into())]).expect("read").recording;
-        check(&made.header.import.expect("a summary"), &text).expect("all lines");
+        let recording = import_texts(&[("f".to_owned(), text.clone().into())]).expect("read").recording;
+        check(&recording.header.import.expect("a summary"), &text).expect("all lines");
     }
 }
 
@@ -127,8 +127,8 @@ fn beyond_limits() -> Vec<(&'static str, String)> {
 #[test]
 fn what_exceeds_a_limit_is_a_gap_that_counts_it() {
     for (gap, log) in beyond_limits() {
-        let made = read(&log);
-        let found = made.gaps.iter().any(|known| known.what.contains(gap) && known.why.contains("can hold"));
-        assert!(found, "{gap}: {:?}", made.gaps);
+        let recording = read(&log);
+        let found = recording.gaps.iter().any(|known| known.what.contains(gap) && known.why.contains("can hold"));
+        assert!(found, "{gap}: {:?}", recording.gaps);
     }
 }

@@ -65,8 +65,8 @@ fn the_duration_of_a_monitors_output_is_the_span_between_rows() {
 
 #[test]
 fn shares_cover_the_whole_interval_between_two_screens() {
-    let made = read(&(screen_of_top("10:00:00") + &screen_of_top("10:00:05")));
-    let (_, rows) = made.table(Table::Cpu).expect("a table").by_entity().next().expect("all CPUs");
+    let recording = read(&(screen_of_top("10:00:00") + &screen_of_top("10:00:05")));
+    let (_, rows) = recording.table(Table::Cpu).expect("a table").by_entity().next().expect("all CPUs");
     let waited = rows.rise(cpu::IOWAIT_NS).expect("two readings") as f64 / 1e9;
     assert!((waited - 0.62 * 6.0).abs() < 0.001, "{waited}");
 }
@@ -80,8 +80,8 @@ fn retransmissions_are_charged_to_their_own_mount() {
             1000 + resent
         )
     };
-    let made = read(&(mount("slow", 400) + &mount("fine", 0)));
-    let lines: Vec<String> = made.events.iter().map(|event| event.kind.to_string()).collect();
+    let recording = read(&(mount("slow", 400) + &mount("fine", 0)));
+    let lines: Vec<String> = recording.events.iter().map(|event| event.kind.to_string()).collect();
     assert!(lines.len() == 1 && lines[0].contains("slow:/vol") && lines[0].contains("400 of 1000"), "{lines:?}");
 }
 
@@ -110,8 +110,8 @@ fn two_listings_of_mountstats_are_differenced() {
             writes * 40
         )
     };
-    let made = read(&(listing(1_795_249_195, 100_000) + &listing(1_795_249_205, 100_050)));
-    let (_, rows) = made.table(Table::Disks).expect("disks").by_entity().next().expect("a mount");
+    let recording = read(&(listing(1_795_249_195, 100_000) + &listing(1_795_249_205, 100_050)));
+    let (_, rows) = recording.table(Table::Disks).expect("disks").by_entity().next().expect("a mount");
     assert_eq!(rows.rise(disks::WRITES), Some(50));
     assert_eq!(rows.rise(disks::WRITE_NS), Some(50 * 40_000_000));
 }
@@ -120,8 +120,8 @@ fn two_listings_of_mountstats_are_differenced() {
 fn two_readings_of_io_stat_are_differenced() {
     let reading =
         |bytes: u32| format!("8:0 rbytes=0 wbytes={bytes} rios=0 wios=1\n8:16 rbytes=0 wbytes=5 rios=0 wios=1\n");
-    let made = read(&format!("$ cat /sys/fs/cgroup/db/io.stat\n{}{}", reading(1000), reading(3000)));
-    let (_, rows) = made.table(Table::Cgroup).expect("a table").by_entity().next().expect("a group");
+    let recording = read(&format!("$ cat /sys/fs/cgroup/db/io.stat\n{}{}", reading(1000), reading(3000)));
+    let (_, rows) = recording.table(Table::Cgroup).expect("a table").by_entity().next().expect("a group");
     assert_eq!((rows.last(cgroup::IO_WRITE_BYTES), rows.rise(cgroup::IO_WRITE_BYTES)), (Some(3005), Some(2000)));
 }
 
@@ -131,8 +131,8 @@ fn pages_of_64_kib_are_known_from_the_list_of_free_blocks() {
         [   12.3] Node 0 DMA free:640000kB min:64000kB low:80000kB high:96000kB\n\
         [   12.3] Node 0 DMA: 3*64kB (U) 5*128kB (UM) 0*256kB 0*512kB = 832kB\n";
     let min = |log: &str| {
-        let made = read(log);
-        let (_, rows) = made.table(Table::Zones).expect("zones").by_entity().next().expect("a zone");
+        let recording = read(log);
+        let (_, rows) = recording.table(Table::Zones).expect("zones").by_entity().next().expect("a zone");
         (rows.last(zones::MIN), rows.last(zones::FREE))
     };
     assert_eq!(min(report), (Some(1000), Some(10_000)));
@@ -142,10 +142,10 @@ fn pages_of_64_kib_are_known_from_the_list_of_free_blocks() {
 #[test]
 fn system_calls_without_times_follow_the_stamp_above_them() {
     let log = "1795249195\nfsync(5</data/wal>) = 0 <0.250000>\nfsync(5</data/wal>) = 0 <0.250000>\n";
-    let made = read(log);
-    let starts: Vec<u64> = made.calls.iter().map(|call| call.start_ns).collect();
+    let recording = read(log);
+    let starts: Vec<u64> = recording.calls.iter().map(|call| call.start_ns).collect();
     assert_eq!(starts, [0, 250_000_000]);
-    assert_eq!(made.header.clock.wall_offset_ns, Some(1_795_249_195_000_000_000));
+    assert_eq!(recording.header.clock.wall_offset_ns, Some(1_795_249_195_000_000_000));
 }
 
 #[test]
@@ -162,11 +162,11 @@ fn rows_beyond_the_limit_of_tracks_are_dropped_and_not_moved_to_another_table() 
     let table = "Tracing block device I/O... Hit Ctrl-C to end.\n\
         TIME(s)     COMM           PID    DISK    T SECTOR     BYTES  LAT(ms)\n\
         0.000004    supervise      1950   sda     W 13092560   4096      0.74\n\nprose\n";
-    let made = read(&(table.repeat(10_050) + "\n$ vmstat 1\n" + VMSTAT));
-    assert!(made.gaps.iter().any(|gap| gap.why.contains("more than an import can hold")), "{:?}", made.gaps);
-    let rows = made.table(Table::Meminfo).map_or(0, flatwater_recording::Series::len);
+    let recording = read(&(table.repeat(10_050) + "\n$ vmstat 1\n" + VMSTAT));
+    assert!(recording.gaps.iter().any(|gap| gap.why.contains("more than an import can hold")), "{:?}", recording.gaps);
+    let rows = recording.table(Table::Meminfo).map_or(0, flatwater_recording::Series::len);
     assert_eq!(rows, 0, "vmstat has no track");
-    let requests: u64 = made.latency.iter().map(|bucket| bucket.from_start.count()).sum();
+    let requests: u64 = recording.latency.iter().map(|bucket| bucket.from_start.count()).sum();
     assert_eq!(requests, 10_000);
 }
 
@@ -187,8 +187,8 @@ fn open_calls_of_a_cut_systemtap_trace_are_in_order() {
 #[test]
 fn a_collection_is_counted_once() {
     let pauses = |log: &str| {
-        let made = read(log);
-        let (_, rows) = made.table(Table::Workload).expect("a table").by_entity().next().expect("a JVM");
+        let recording = read(log);
+        let (_, rows) = recording.table(Table::Workload).expect("a table").by_entity().next().expect("a JVM");
         (rows.last(workload::GC_PAUSES), rows.last(workload::GC_PAUSE_NS))
     };
     let stopped =
@@ -206,14 +206,14 @@ fn a_mutex_that_spins_and_then_sleeps_is_one_wait() {
         \x20 db-7 [001] 10.002000: contention_begin: 0xffff888101 (flags=MUTEX)\n\
         \x20 db-7 [001] 10.012000: contention_end: 0xffff888101 (ret=0)\n\
         \x20 db-7 [001] 10.013000: sys_exit_write: 0x10\n";
-    let made = read(log);
-    let call = &made.calls[0];
+    let recording = read(log);
+    let call = &recording.calls[0];
     let locked: u64 = call.segments.iter().filter(|part| part.cause == Cause::Lock).map(|part| part.ns).sum();
-    assert_eq!((made.calls.len(), call.damaged, call.duration_ns, locked), (1, false, 13_000_000, 11_000_000));
+    assert_eq!((recording.calls.len(), call.damaged, call.duration_ns, locked), (1, false, 13_000_000, 11_000_000));
     // A rwsem is not a mutex.
     let frames = |flags: &str| {
-        let made = read(&log.replace("SPIN|MUTEX", flags).replace("MUTEX", flags));
-        made.stacks.iter().flat_map(|stack| stack.frames.clone()).collect::<Vec<String>>()
+        let recording = read(&log.replace("SPIN|MUTEX", flags).replace("MUTEX", flags));
+        recording.stacks.iter().flat_map(|stack| stack.frames.clone()).collect::<Vec<String>>()
     };
     assert!(!frames("WRITE").iter().any(|frame| frame.contains("mutex")), "{:?}", frames("WRITE"));
     assert!(!frames("SPIN").iter().any(|frame| frame.contains("mutex")), "{:?}", frames("SPIN"));

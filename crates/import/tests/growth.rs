@@ -23,8 +23,8 @@ fn work(texts: &[(String, Vec<u8>)]) -> f64 {
     let before = cpu_ns();
     let mut imports = 0_u32;
     loop {
-        let made = import_texts(texts).expect("read");
-        assert!(made.recording.header.import.is_some_and(|summary| summary.used_lines() > 0));
+        let imported = import_texts(texts).expect("read");
+        assert!(imported.recording.header.import.is_some_and(|summary| summary.used_lines() > 0));
         imports += 1;
         let spent = cpu_ns() - before;
         if spent >= MEASURED_NS_MIN {

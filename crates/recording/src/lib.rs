@@ -224,7 +224,7 @@ pub struct Gap {
     pub what: String,
     /// The reason: the error or the condition.
     pub why: String,
-    /// What the user can do about the gap; empty if nothing helps.
+    /// The remedy; empty if nothing helps.
     pub remedy: String,
     /// When the gap began; `None` if it lasted the whole recording.
     pub at_ns: Option<u64>,

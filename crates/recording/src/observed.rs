@@ -58,7 +58,7 @@ pub struct Observed {
     /// Why they were not timed; empty if they were.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub why: String,
-    /// What the user can do about it; empty if nothing helps.
+    /// The remedy; empty if nothing helps.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub remedy: String,
     /// The processes that use this access; empty if it applies to all targets.

@@ -1,5 +1,5 @@
-//! What is needed to imitate the recorded programs: their operations, their files, the limits of the machine, and the
-//! service times of devices.
+//! The data to imitate the recorded programs: their operations, their files, the limits of the machine, and the service
+//! times of devices.
 
 use crate::call::named_enum;
 use crate::store::flat::{named_cells, table};

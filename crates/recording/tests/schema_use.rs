@@ -144,10 +144,10 @@ fn no_stage_names_a_column_by_a_string() {
     for (path, text) in &found {
         for (number, line) in text.lines().enumerate() {
             for quoted in line.split('"').skip(1).step_by(2) {
-                let mut alike = columns.iter().filter(|column| column.name == quoted).peekable();
+                let mut namesakes = columns.iter().filter(|column| column.name == quoted).peekable();
                 // The word of a kernel's file on the same line as the column's constant.
                 let is_mapped = |column: &Column| line.contains(&format!("::{}", column.constant));
-                if alike.peek().is_some() && !alike.any(is_mapped) {
+                if namesakes.peek().is_some() && !namesakes.any(is_mapped) {
                     strings.push(format!("{}:{}: {quoted}", path.display(), number + 1));
                 }
             }

@@ -49,7 +49,7 @@ pub fn total(explanation: &Explanation) -> String {
     }
 }
 
-/// What the table of causes sums, if that is not the total of the findings.
+/// The amount that the table of causes sums, if that is not the total of the findings.
 pub fn sums_all(explanation: &Explanation) -> Option<String> {
     let (slow, total) = (&explanation.slow, &explanation.total);
     (total.stall_ns != slow.lost_ns).then(|| {
@@ -182,7 +182,7 @@ pub fn prove_command(header: &Header, fixes: &[Fix]) -> Option<String> {
     Some(format!("flatwater verify {} {}", shell_quoted(scenario), set.join(" ")))
 }
 
-/// The fix, the settings that no command changes, and what is known about its effect.
+/// The fix, the settings that no command changes, and the known effect.
 pub fn fix_text(fix: &Fix) -> String {
     let mut text = fix.text.clone();
     if fix.commands.is_empty() && !fix.set.is_empty() {

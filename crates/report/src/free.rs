@@ -98,7 +98,8 @@ fn new(levels: &Levels) -> String {
     let cache = levels
         .cached
         .map(|cached| [levels.buffers, levels.reclaimable].into_iter().flatten().fold(cached, i64::saturating_add));
-    // procps 4 (2022) counts as used what is not available; 3.3.10 to 3.3.17 subtracted free and cache from the total.
+    // procps 4 (2022) counts all memory that is not available as used; 3.3.10 to 3.3.17 subtracted free and cache from
+    // the total.
     let used = less(levels.total, &[levels.available]).filter(|used| *used >= 0);
     let used = used.or_else(|| less(levels.total, &[levels.free, cache]));
     let mut text = "               total        used        free      shared  buff/cache   available\n".to_owned();

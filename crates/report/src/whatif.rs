@@ -19,7 +19,7 @@ pub struct Whatif {
     pub runs: Vec<Run>,
     /// Index in `runs` of the run to choose.
     pub chosen: Option<usize>,
-    /// What the choice costs elsewhere, a phrase per figure.
+    /// The cost of the choice elsewhere, a phrase per figure.
     pub costs: Vec<String>,
     /// The assumptions, one sentence each.
     pub assumed: Vec<String>,

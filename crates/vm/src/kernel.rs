@@ -83,8 +83,8 @@ pub fn names(images: &[PathBuf]) -> Result<Vec<String>, VmError> {
     let mut names: Vec<String> = Vec::new();
     for image in images {
         let release = find(Some(image))?.release;
-        let alike = names.iter().filter(|name| name.split(" (").next() == Some(release.as_str())).count();
-        names.push(if alike == 0 { release } else { format!("{release} ({})", alike + 1) });
+        let namesakes = names.iter().filter(|name| name.split(" (").next() == Some(release.as_str())).count();
+        names.push(if namesakes == 0 { release } else { format!("{release} ({})", namesakes + 1) });
     }
     Ok(names)
 }
@@ -309,10 +309,10 @@ mod tests {
     #[test]
     fn images_of_one_release_are_numbered_and_a_missing_image_is_an_error() {
         let scratch = tempfile::tempdir().expect("a directory");
-        let there = scratch.path().join("vmlinuz-6.1.0");
-        std::fs::write(&there, b"x").expect("written");
-        assert_eq!(names(&[there.clone(), there.clone()]).expect("found"), ["6.1.0", "6.1.0 (2)"]);
+        let present = scratch.path().join("vmlinuz-6.1.0");
+        std::fs::write(&present, b"x").expect("written");
+        assert_eq!(names(&[present.clone(), present.clone()]).expect("found"), ["6.1.0", "6.1.0 (2)"]);
         let absent = scratch.path().join("absent");
-        assert!(names(&[there, absent]).is_err_and(|error| error.to_string().contains("absent")));
+        assert!(names(&[present, absent]).is_err_and(|error| error.to_string().contains("absent")));
     }
 }

@@ -171,8 +171,8 @@ pub fn run(job: &Job, options: &VmOptions, message: &mut dyn FnMut(&str)) -> Res
             Ok(report) => return Ok(VmReport { release: kernel.release, accelerator, ..report }),
             // KVM may exist and still fail (nested, no rights): try emulation next.
             Err(error @ (VmError::Guest { .. } | VmError::NoBoot { .. })) if accelerator == "kvm" => {
-                let message = error.to_string();
-                let reason = message.lines().next().unwrap_or_default();
+                let failure = error.to_string();
+                let reason = failure.lines().next().unwrap_or_default();
                 kernel::remember_kvm_refused();
                 message(&format!("KVM does not work here, so the machine is emulated: {reason}"));
                 last = Some(error);

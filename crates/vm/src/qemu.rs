@@ -159,8 +159,8 @@ pub fn is_installed(arch: Arch) -> bool {
 /// Accelerators to try, best first. Only a boot shows whether KVM really works. KVM cannot run another architecture.
 #[must_use]
 pub fn accelerators(arch: Arch, kvm_refused: bool) -> Vec<&'static str> {
-    let there = || std::fs::OpenOptions::new().read(true).write(true).open("/dev/kvm").is_ok();
-    if arch == Arch::OWN && !kvm_refused && there() { vec!["kvm", "tcg"] } else { vec!["tcg"] }
+    let can_open = || std::fs::OpenOptions::new().read(true).write(true).open("/dev/kvm").is_ok();
+    if arch == Arch::OWN && !kvm_refused && can_open() { vec!["kvm", "tcg"] } else { vec!["tcg"] }
 }
 
 fn free_bytes() -> Option<u64> {

@@ -42,7 +42,7 @@ pub enum CaptureError {
     Store(#[from] Refusal),
 }
 
-/// What a recording contains of a stall that began while it was being made.
+/// The part of a stall in a recording that had begun before the stall.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Joined {
     /// The stall and the whole time after it.

@@ -37,7 +37,7 @@ use crate::sight::Sight;
 use crate::store::{Full, Pruned, Store};
 use crate::trigger::{Fired, Outcome, Triggers};
 
-/// What the caller of `run` passes in.
+/// The arguments of `run`.
 #[derive(Debug)]
 pub struct Options {
     pub config: Config,

@@ -61,7 +61,7 @@ impl LookBack {
         }
     }
 
-    /// Adds a second, and drops what is too old or beyond the limit of bytes.
+    /// Adds a second, and drops seconds that are too old or beyond the limit of bytes.
     pub fn push(&mut self, second: Arc<Second>) {
         let now_ns = second.end_ns;
         let stored = Stored::new(second);

@@ -9,7 +9,7 @@ use crate::http::{PATIENCE, Stream};
 const REQUEST_BYTES_MAX: usize = 8 << 10;
 pub(crate) const HEADERS_MAX: usize = 64;
 
-/// What a client requests.
+/// The request of a client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Asked {
     Metrics(Form),

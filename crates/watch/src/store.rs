@@ -196,25 +196,27 @@ impl Store {
         let mut pruned = Pruned::default();
         self.prune_summaries(now, &mut pruned)?;
         let mut stored = self.recordings()?;
-        let mut sum: u64 = stored.iter().map(|one| one.bytes).fold(0, u64::saturating_add);
+        let mut sum: u64 = stored.iter().map(|recording| recording.bytes).fold(0, u64::saturating_add);
         let mut usage = Usage::of(&stored);
         let newest = newest_of_each_account(&stored);
-        stored.retain(|one| Some(one.name.as_str()) != current);
+        stored.retain(|recording| Some(recording.name.as_str()) != current);
         let age_max = Duration::from_nanos(self.limits.age_max_ns);
-        let is_old = |one: &StoredRecording| now.duration_since(one.changed).is_ok_and(|age| age > age_max);
+        let is_old = |recording: &StoredRecording| now.duration_since(recording.changed).is_ok_and(|age| age > age_max);
         loop {
             let much = sum.saturating_add(ONE_RECORDING.0.min(self.limits.bytes_max / 4)) > self.limits.bytes_max;
             let next = match stored.iter().position(is_old) {
                 None if much => usage.oldest_of_largest(&stored, |_| true),
-                None if self.is_short() => usage.oldest_of_largest(&stored, |one| !newest.contains(&one.name)),
+                None if self.is_short() => {
+                    usage.oldest_of_largest(&stored, |recording| !newest.contains(&recording.name))
+                }
                 old => old,
             };
             let Some(next) = next else { break };
-            let one = stored.remove(next);
-            sum = sum.saturating_sub(one.bytes);
-            usage.subtract(&one);
-            match remove(&self.dir, &one.name) {
-                Ok(()) => pruned.removed.push(one),
+            let recording = stored.remove(next);
+            sum = sum.saturating_sub(recording.bytes);
+            usage.subtract(&recording);
+            match remove(&self.dir, &recording.name) {
+                Ok(()) => pruned.removed.push(recording),
                 // Other recordings do not make room for one that cannot be removed.
                 Err(refusal) => pruned.failed.push(refusal),
             }
@@ -247,7 +249,7 @@ impl Store {
     /// Size of all stored recordings.
     #[must_use]
     pub fn bytes(&self) -> Option<u64> {
-        Some(self.recordings().ok()?.iter().map(|one| one.bytes).sum())
+        Some(self.recordings().ok()?.iter().map(|recording| recording.bytes).sum())
     }
 }
 
@@ -306,7 +308,7 @@ pub(crate) mod tests {
     }
 
     fn names(store: &Store) -> Vec<String> {
-        store.recordings().expect("listed").into_iter().map(|one| one.name).collect()
+        store.recordings().expect("listed").into_iter().map(|recording| recording.name).collect()
     }
 
     fn entries(store: &Store) -> Vec<String> {
@@ -321,7 +323,7 @@ pub(crate) mod tests {
         let (_place, store) = store(|limits| limits.bytes_max = (4 << 20) + (64 << 10));
         let names: Vec<String> = (0..6).map(|at| fill(&store, 1 << 20, 1_000 - at * 100)).collect();
         let pruned = store.prune(SystemTime::now(), Some(&names[0])).expect("prunes");
-        assert_eq!(pruned.removed.iter().map(|one| one.name.clone()).collect::<Vec<_>>(), names[1..4]);
+        assert_eq!(pruned.removed.iter().map(|recording| recording.name.clone()).collect::<Vec<_>>(), names[1..4]);
         assert_eq!(store.recordings().expect("listed").len(), 3);
     }
 

@@ -384,10 +384,10 @@ mod tests {
 
     #[test]
     fn random_accesses_are_aligned_and_have_the_requested_share_of_reads() {
-        let made = measured(&[("file_size", "1MiB"), ("reads", "0.7")], 1000);
-        let reads = made.iter().filter(|op| matches!(op, Op::Read { .. })).count();
+        let ops = measured(&[("file_size", "1MiB"), ("reads", "0.7")], 1000);
+        let reads = ops.iter().filter(|op| matches!(op, Op::Read { .. })).count();
         assert!((600..800).contains(&reads), "{reads} of 1000");
-        for op in &made {
+        for op in &ops {
             let (Op::Read { offset_bytes, bytes, .. } | Op::Write { offset_bytes, bytes, .. }) = op else {
                 panic!("{op:?}");
             };
@@ -398,8 +398,8 @@ mod tests {
     #[test]
     fn a_sync_follows_every_nth_write_on_the_written_file() {
         let given = [("file_size", "64KiB"), ("reads", "0"), ("sync", "fdatasync"), ("sync_every", "3")];
-        let made = measured(&given, 12);
-        let syncs: Vec<usize> = (0..12).filter(|&at| matches!(made[at], Op::Fdatasync { file: FileId(0) })).collect();
+        let ops = measured(&given, 12);
+        let syncs: Vec<usize> = (0..12).filter(|&at| matches!(ops[at], Op::Fdatasync { file: FileId(0) })).collect();
         assert_eq!(syncs, [3, 7, 11]);
         let of_many = measured(&[("files", "8"), ("file_size", "64KiB"), ("reads", "0"), ("sync", "fsync")], 40);
         for pair in of_many.chunks(2) {
@@ -425,9 +425,9 @@ mod tests {
 
     #[test]
     fn the_hot_tenth_gets_nine_of_ten_accesses() {
-        let made = measured(&[("file_size", "4MiB"), ("pattern", "hot")], 2000);
+        let ops = measured(&[("file_size", "4MiB"), ("pattern", "hot")], 2000);
         let hot =
-            made.iter().filter(|op| matches!(op, Op::Read { offset_bytes, .. } if *offset_bytes < 400 << 10)).count();
+            ops.iter().filter(|op| matches!(op, Op::Read { offset_bytes, .. } if *offset_bytes < 400 << 10)).count();
         assert!((1750..1900).contains(&hot), "{hot} of 2000: 90 %, plus a tenth of the others");
     }
 }

@@ -4,7 +4,7 @@
 use super::dice::Dice;
 use flatwater_recording::units::{Bytes, Nanos};
 
-/// What the values of a histogram count.
+/// The unit of a histogram's values.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Unit {
     Count,

@@ -233,8 +233,8 @@ mod tests {
     fn announced_appends_are_the_next_operations() {
         let given = [("bytes", "100"), ("roll_size", "1050"), ("fdatasync_every", "4")];
         let params = Params::check("journal", ENTRY.params, given).expect("parameters");
-        let made = || (ENTRY.build)(&params, 1).expect("workload").actors().remove(0).stream;
-        let (mut plain, mut skipping) = (made(), made());
+        let stream = || (ENTRY.build)(&params, 1).expect("workload").actors().remove(0).stream;
+        let (mut plain, mut skipping) = (stream(), stream());
         let (mut taken, mut skipped) = (0, 0);
         while taken < 200 {
             let ahead = skipping.appends().filter(|ahead| ahead.count > 0);

@@ -215,8 +215,8 @@ mod tests {
 
     #[test]
     fn all_memory_is_written_once_and_then_touched_by_pattern() {
-        let made = operations(&[("size", "5MiB"), ("pattern", "sequential"), ("bytes", "1MiB"), ("reads", "1")], 9);
-        let taken: Vec<(u64, u64)> = made[..3]
+        let ops = operations(&[("size", "5MiB"), ("pattern", "sequential"), ("bytes", "1MiB"), ("reads", "1")], 9);
+        let taken: Vec<(u64, u64)> = ops[..3]
             .iter()
             .filter_map(|op| match op {
                 Op::TouchOwn { offset_bytes, bytes, write: true } => Some((*offset_bytes, *bytes)),
@@ -225,12 +225,12 @@ mod tests {
             .collect();
         assert_eq!(taken, [(0, 2 << 20), (2 << 20, 2 << 20), (4 << 20, 1 << 20)]);
         let read = |at: u64| Op::TouchOwn { offset_bytes: at << 20, bytes: 1 << 20, write: false };
-        assert_eq!(made[3..], [read(0), read(1), read(2), read(3), read(4), read(0)]);
+        assert_eq!(ops[3..], [read(0), read(1), read(2), read(3), read(4), read(0)]);
     }
 
     #[test]
     fn memory_that_is_touched_once_is_left_alone() {
-        let made = operations(&[("size", "2MiB"), ("pattern", "once")], 4);
-        assert!(made[1..].iter().all(|op| matches!(op, Op::Sleep { .. })), "{made:?}");
+        let ops = operations(&[("size", "2MiB"), ("pattern", "once")], 4);
+        assert!(ops[1..].iter().all(|op| matches!(op, Op::Sleep { .. })), "{ops:?}");
     }
 }

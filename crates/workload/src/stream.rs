@@ -234,39 +234,39 @@ mod tests {
     #[test]
     fn a_reader_creates_its_file_unmeasured_and_then_only_reads() {
         let given = [("direction", "read"), ("file_size", "8KiB"), ("bytes", "4KiB")];
-        let made = operations(&given, 20);
-        let ready = made.iter().position(|op| *op == Op::Measure { on: true }).expect("preparation ends");
-        assert_eq!(made[0], Op::Measure { on: false });
-        assert_eq!(made[..ready].iter().filter(|op| matches!(op, Op::Write { .. })).count(), 2);
-        assert!(made[ready + 1..].iter().all(|op| matches!(op, Op::Read { .. })), "{made:?}");
+        let ops = operations(&given, 20);
+        let ready = ops.iter().position(|op| *op == Op::Measure { on: true }).expect("preparation ends");
+        assert_eq!(ops[0], Op::Measure { on: false });
+        assert_eq!(ops[..ready].iter().filter(|op| matches!(op, Op::Write { .. })).count(), 2);
+        assert!(ops[ready + 1..].iter().all(|op| matches!(op, Op::Read { .. })), "{ops:?}");
     }
 
     #[test]
     fn an_allocated_file_is_never_written() {
         let given = [("direction", "read"), ("fill", "allocate"), ("file_size", "1MiB")];
-        let made = operations(&given, 20);
-        assert!(made.iter().any(|op| matches!(op, Op::Allocate { bytes, .. } if *bytes == 1 << 20)));
-        assert!(!made.iter().any(|op| matches!(op, Op::Write { .. })), "{made:?}");
+        let ops = operations(&given, 20);
+        assert!(ops.iter().any(|op| matches!(op, Op::Allocate { bytes, .. } if *bytes == 1 << 20)));
+        assert!(!ops.iter().any(|op| matches!(op, Op::Write { .. })), "{ops:?}");
     }
 
     #[test]
     fn the_run_is_extended_until_the_requested_bytes_are_transferred() {
-        let made = operations(&[("file_size", "8KiB"), ("bytes", "4KiB"), ("at_least", "12KiB")], 8);
-        let at = |on: bool| made.iter().position(|op| *op == Op::KeepRunning { on }).expect("requested once");
+        let ops = operations(&[("file_size", "8KiB"), ("bytes", "4KiB"), ("at_least", "12KiB")], 8);
+        let at = |on: bool| ops.iter().position(|op| *op == Op::KeepRunning { on }).expect("requested once");
         let moved = |range: &[Op]| range.iter().filter(|op| matches!(op, Op::Write { .. })).count();
-        assert_eq!((moved(&made[..at(true)]), moved(&made[at(true)..at(false)])), (0, 3), "{made:?}");
-        assert_eq!(made.iter().filter(|op| matches!(op, Op::KeepRunning { .. })).count(), 2);
+        assert_eq!((moved(&ops[..at(true)]), moved(&ops[at(true)..at(false)])), (0, 3), "{ops:?}");
+        assert_eq!(ops.iter().filter(|op| matches!(op, Op::KeepRunning { .. })).count(), 2);
         assert!(!operations(&[], 8).iter().any(|op| matches!(op, Op::KeepRunning { .. })));
     }
 
     #[test]
     fn a_writer_pauses_after_each_call_and_wraps_at_the_end() {
-        let made = operations(&[("file_size", "8KiB"), ("bytes", "4KiB"), ("pause", "1ms")], 7);
-        let offsets = made.iter().filter_map(|op| match op {
+        let ops = operations(&[("file_size", "8KiB"), ("bytes", "4KiB"), ("pause", "1ms")], 7);
+        let offsets = ops.iter().filter_map(|op| match op {
             Op::Write { offset_bytes, .. } => Some(*offset_bytes),
             _ => None,
         });
         assert_eq!(offsets.collect::<Vec<_>>(), [0, 4096, 0]);
-        assert_eq!(made.iter().filter(|op| matches!(op, Op::Sleep { ns: 1_000_000 })).count(), 3);
+        assert_eq!(ops.iter().filter(|op| matches!(op, Op::Sleep { ns: 1_000_000 })).count(), 3);
     }
 }

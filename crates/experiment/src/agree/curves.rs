@@ -134,7 +134,7 @@ fn of_cgroup(reference: &Recording) -> Vec<Reading> {
         let track = track(reference, reading);
         Some(track.last()?.1 - track.first()?.1)
     });
-    // A file system reads a few blocks for itself beside those that it is asked for.
+    // A file system reads a few blocks of metadata beside the requested blocks.
     let least = DISK_SHARE_MIN * moved.sum::<f64>();
     all.extend(disk.map(|reading| Reading { least, ..reading }));
     all

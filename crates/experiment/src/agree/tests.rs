@@ -4,9 +4,9 @@ use super::{agree, agree_beside};
 use flatwater_recording::{ColumnKind, Entity, Recording, Series, Source, Table};
 
 fn recording(start_ns: u64, miss_per_s: i64, free_per_s: i64) -> Recording {
-    let mut made = Recording::default();
-    made.header.clock.start_ns = start_ns;
-    made.header.duration_ns = 20_000_000_000;
+    let mut recording = Recording::default();
+    recording.header.clock.start_ns = start_ns;
+    recording.header.duration_ns = 20_000_000_000;
     let mut nodes = Series::new(Table::Nodes);
     for second in 0..=20_i64 {
         let at_ns = start_ns + second as u64 * 1_000_000_000;
@@ -19,8 +19,8 @@ fn recording(start_ns: u64, miss_per_s: i64, free_per_s: i64) -> Recording {
             nodes.push(at_ns, &Entity::on_node(node, ""), &values);
         }
     }
-    made.series.push(nodes);
-    made
+    recording.series.push(nodes);
+    recording
 }
 
 #[test]
@@ -71,15 +71,15 @@ fn a_metric_that_differs_between_runs_of_the_reference_is_not_counted() {
 fn a_repetition_that_ends_early_does_not_confirm_a_metric() {
     use flatwater_recording::{LatencyBucket, OpKind, PackedHistogram, latency::histogram};
     let late = |misses: i64, seconds: u64| {
-        let mut made = recording(0, 0, -2000);
-        made.series.clear();
+        let mut recording = recording(0, 0, -2000);
+        recording.series.clear();
         let mut nodes = Series::new(Table::Nodes);
         for second in 0..=20_i64 {
             let values = [("numa_miss", ColumnKind::Counter, Some((second - 10).max(0) * misses))];
             nodes.push(second as u64 * 1_000_000_000, &Entity::on_node(0, ""), &values);
         }
-        made.series.push(nodes);
-        made.latency = (0..seconds)
+        recording.series.push(nodes);
+        recording.latency = (0..seconds)
             .map(|second| LatencyBucket {
                 start_ns: second * 1_000_000_000,
                 width_ns: 1_000_000_000,
@@ -92,7 +92,7 @@ fn a_repetition_that_ends_early_does_not_confirm_a_metric() {
                 worst_from_due_ns: None,
             })
             .collect();
-        made
+        recording
     };
     let by_work = |again: &Recording| {
         let found = agree_beside(&late(1000, 20), std::slice::from_ref(again), &late(1200, 20));
@@ -121,8 +121,8 @@ fn a_change_that_is_small_beside_memory_does_not_count_as_moving() {
 
 /// Pages scanned per second by kswapd and by callers, for 20 s.
 fn scans(kswapd: i64, direct: i64) -> Recording {
-    let mut made = Recording::default();
-    made.header.duration_ns = 20_000_000_000;
+    let mut recording = Recording::default();
+    recording.header.duration_ns = 20_000_000_000;
     let mut vmstat = Series::new(Table::Vmstat);
     for second in 0..=20_i64 {
         let values = [
@@ -131,8 +131,8 @@ fn scans(kswapd: i64, direct: i64) -> Recording {
         ];
         vmstat.push(second as u64 * 1_000_000_000, &Entity::default(), &values);
     }
-    made.series.push(vmstat);
-    made
+    recording.series.push(vmstat);
+    recording
 }
 
 #[test]
@@ -163,16 +163,16 @@ fn work_is_the_sum_of_the_bytes_of_all_rows() {
         worst_from_start_ns: 0,
         worst_from_due_ns: None,
     };
-    let mut made = recording(0, 1000, 0);
-    made.latency = vec![row("", 3 << 20), row("stream-0", 1 << 20)];
-    assert_eq!(super::work::progress(&made).last(), Some(&(1_000_000_000, f64::from(4 << 20))));
+    let mut recording = recording(0, 1000, 0);
+    recording.latency = vec![row("", 3 << 20), row("stream-0", 1 << 20)];
+    assert_eq!(super::work::progress(&recording).last(), Some(&(1_000_000_000, f64::from(4 << 20))));
 }
 
 /// A recording of a host or a simulation with a cgroup (names of v1 or v2) and its device.
 fn in_cgroup(source: Source, names: [&'static str; 2], dirty_pages: i64, read_pages_per_s: i64) -> Recording {
-    let mut made = recording(0, 1000, -2000);
-    made.header.source = source;
-    made.header.target.device = Some("vda".to_owned());
+    let mut recording = recording(0, 1000, -2000);
+    recording.header.source = source;
+    recording.header.target.device = Some("vda".to_owned());
     let (mut cgroup, mut disks) = (Series::new(Table::Cgroup), Series::new(Table::Disks));
     for second in 0..=20_i64 {
         let at_ns = second as u64 * 1_000_000_000;
@@ -185,8 +185,8 @@ fn in_cgroup(source: Source, names: [&'static str; 2], dirty_pages: i64, read_pa
         let moved = [counter("read_bytes", read_pages_per_s * second), counter("write_bytes", 10_000 * second)];
         disks.push(at_ns, &Entity::named("vda"), &moved);
     }
-    made.series.extend([cgroup, disks]);
-    made
+    recording.series.extend([cgroup, disks]);
+    recording
 }
 
 #[test]

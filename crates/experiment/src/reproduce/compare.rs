@@ -119,7 +119,7 @@ fn judged(recording: &Recording, explanation: &Explanation) -> String {
 }
 
 fn percentiles<'a>(explanation: &'a Explanation, operation: &str) -> Option<(&'a Percentiles, u64)> {
-    let own = explanation.operations.iter().find(|one| one.thread.is_empty() && one.name == operation)?;
+    let own = explanation.operations.iter().find(|row| row.thread.is_empty() && row.name == operation)?;
     (own.count > 0).then_some((&own.from_start, own.count))
 }
 
@@ -138,10 +138,13 @@ fn side((recording, explanation): (&Recording, &Explanation), operation: &str) -
     Side {
         cause: first.map(|finding| finding.cause),
         aggressor: first.map_or(AggressorKind::None, AggressorKind::of),
-        program: first.and_then(|one| one.aggressors.first()).map(|one| one.program.clone()).unwrap_or_default(),
-        p50_ns: known.map(|(one, _)| one.p50_ns),
-        p99_ns: known.map(|(one, _)| one.p99_ns),
-        p999_ns: known.map(|(one, _)| one.p999_ns),
+        program: first
+            .and_then(|finding| finding.aggressors.first())
+            .map(|aggressor| aggressor.program.clone())
+            .unwrap_or_default(),
+        p50_ns: known.map(|(operation, _)| operation.p50_ns),
+        p99_ns: known.map(|(operation, _)| operation.p99_ns),
+        p999_ns: known.map(|(operation, _)| operation.p999_ns),
         operations: known.map_or(0, |(_, count)| count),
         stall_ns_per_s: if seconds > 0.0 { explanation.slow.lost_ns as f64 / seconds } else { 0.0 },
         device_write_ns: ns.checked_div(requests),

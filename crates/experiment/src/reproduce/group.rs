@@ -129,13 +129,13 @@ pub fn victims(recording: &Recording, place: &Place, notes: &mut Vec<String>) ->
         by_group.entry((row.pid, row.thread.as_str())).or_default().add(row);
     }
     // Groups with the same name and the same kinds of operations are one workload with more threads.
-    let mut alike: BTreeMap<(&str, Option<OperationKind>, bool), Sums> = BTreeMap::new();
+    let mut by_kind: BTreeMap<(&str, Option<OperationKind>, bool), Sums> = BTreeMap::new();
     for row in recording.operations.iter().filter(of_target) {
         let Some(own) = by_group.get(&(row.pid, row.thread.as_str())) else { continue };
         let writes = own.count(OperationKind::Write) >= own.count(OperationKind::Read);
-        alike.entry((row.thread.as_str(), own.data_sync_kind(), writes)).or_default().add(row);
+        by_kind.entry((row.thread.as_str(), own.data_sync_kind(), writes)).or_default().add(row);
     }
-    let mut found: Vec<Sums> = alike.into_values().filter(|sums| imitable(sums) > 0).collect();
+    let mut found: Vec<Sums> = by_kind.into_values().filter(|sums| imitable(sums) > 0).collect();
     for sums in &mut found {
         count_threads(sums, recording.operations.iter().filter(|row| row.role == GroupRole::Target));
     }
@@ -189,8 +189,8 @@ fn group(sums: &Sums, files: &[&OperationFiles], duration_ns: u64, label: String
     let total_ns = sums.total_ns();
     let threads = total_ns.saturating_add(duration_ns / 2).checked_div(duration_ns.max(1)).unwrap_or(1);
     let threads = threads.clamp(1, THREADS_MAX);
-    let mut made = Group { label, threads, ..Group::default() };
-    made.sync = sums.data_sync_kind();
+    let mut group = Group { label, threads, ..Group::default() };
+    group.sync = sums.data_sync_kind();
     let (writes, reads) = (sums.count(OperationKind::Write), sums.count(OperationKind::Read));
     let syncs = [OperationKind::Fsync, OperationKind::Fdatasync].map(|kind| sums.count(kind)).iter().sum::<u64>();
     let creates = sums.count(OperationKind::Create);
@@ -200,34 +200,34 @@ fn group(sums: &Sums, files: &[&OperationFiles], duration_ns: u64, label: String
     if into_created {
         let unlinks = sums.count(OperationKind::Unlink).min(creates);
         mix.extend([(5, creates), (7, unlinks)]);
-        made.create_writes.add(&[((writes / creates.max(1)).max(1), 1)]);
+        group.create_writes.add(&[((writes / creates.max(1)).max(1), 1)]);
     } else {
         mix.push((1, writes));
     }
-    sync_distance(sums, writes, syncs, into_created, &mut mix, &mut made);
-    made.mix.add(&mix.into_iter().filter(|(_, count)| *count > 0).collect::<Vec<_>>());
-    sizes(sums, &mut made);
-    made.read_pause = pauses(sums, &[OperationKind::Read]);
-    made.write_pause = pauses(sums, &[OperationKind::Write]);
-    made.sync_pause = pauses(sums, &[OperationKind::Fsync, OperationKind::Fdatasync, OperationKind::Syncfs]);
-    made.other_pause = pauses(sums, &[OperationKind::Create, OperationKind::Unlink]);
+    sync_distance(sums, writes, syncs, into_created, &mut mix, &mut group);
+    group.mix.add(&mix.into_iter().filter(|(_, count)| *count > 0).collect::<Vec<_>>());
+    sizes(sums, &mut group);
+    group.read_pause = pauses(sums, &[OperationKind::Read]);
+    group.write_pause = pauses(sums, &[OperationKind::Write]);
+    group.sync_pause = pauses(sums, &[OperationKind::Fsync, OperationKind::Fdatasync, OperationKind::Syncfs]);
+    group.other_pause = pauses(sums, &[OperationKind::Create, OperationKind::Unlink]);
     let moved = reads.saturating_add(writes).max(1);
     let in_order =
         [OperationKind::Read, OperationKind::Write].map(|kind| sums.ops.get(&kind).map_or(0, |row| row.sequential));
-    made.sequential =
+    group.sequential =
         (in_order.iter().fold(0, |sum: u64, more| sum.saturating_add(*more)) as f64 / moved as f64).min(1.0);
-    made.direct = sums.direct > moved / 2;
-    made.data_sync = sums.synced > writes / 2 && writes > 0;
-    made.append = sums.appended > writes / 2 && writes > 0;
-    file_use(sums, files, &mut made);
-    passes(sums, duration_ns, &mut made);
+    group.direct = sums.direct > moved / 2;
+    group.data_sync = sums.synced > writes / 2 && writes > 0;
+    group.append = sums.appended > writes / 2 && writes > 0;
+    file_use(sums, files, &mut group);
+    passes(sums, duration_ns, &mut group);
     let names: Vec<String> = sums.names.iter().take(6).map(|name| printable(name)).collect();
-    made.comment = format!("{}: {} operations of {} threads", names.join(", "), imitable(sums), sums.threads);
-    made
+    group.comment = format!("{}: {} operations of {} threads", names.join(", "), imitable(sums), sums.threads);
+    group
 }
 
 /// How many writes are between two syncs; syncs without writes before them are operations of the mix.
-fn sync_distance(sums: &Sums, writes: u64, syncs: u64, created: bool, mix: &mut Vec<(u64, u64)>, made: &mut Group) {
+fn sync_distance(sums: &Sums, writes: u64, syncs: u64, created: bool, mix: &mut Vec<(u64, u64)>, group: &mut Group) {
     if syncs == 0 {
         return;
     }
@@ -240,21 +240,21 @@ fn sync_distance(sums: &Sums, writes: u64, syncs: u64, created: bool, mix: &mut 
     }
     let mean = (writes as f64 / (syncs - without).max(1) as f64).round().max(1.0) as u64;
     let most = distances.iter().map(|(_, count)| count).max().unwrap_or(0);
-    made.sync_every = if most >= distances.count() / 10 * 8 {
-        let mut one = Classes::default();
-        one.add(&[(mean, 1)]);
-        one
+    group.sync_every = if most >= distances.count() / 10 * 8 {
+        let mut classes = Classes::default();
+        classes.add(&[(mean, 1)]);
+        classes
     } else {
         distances.map(1 << 20, |lowest| (lowest + lowest / 2).max(1))
     };
 }
 
-fn sizes(sums: &Sums, made: &mut Group) {
+fn sizes(sums: &Sums, group: &mut Group) {
     let of = |kind| {
         let classes = sums.sizes.get(&kind).cloned().unwrap_or_default();
         classes.map(TRANSFER_MAX, |lowest| lowest.max(1))
     };
-    (made.read_bytes, made.write_bytes) = (of(OperationKind::Read), of(OperationKind::Write));
+    (group.read_bytes, group.write_bytes) = (of(OperationKind::Read), of(OperationKind::Write));
 }
 
 /// The pauses before these operations, scaled so that their mean is the recorded one: the workload draws uniformly
@@ -273,7 +273,7 @@ fn pauses(sums: &Sums, kinds: &[OperationKind]) -> Classes {
     classes.map(MINUTE_NS / 2, |lowest| (lowest as f64 * scale) as u64)
 }
 
-fn file_use(sums: &Sums, files: &[&OperationFiles], made: &mut Group) {
+fn file_use(sums: &Sums, files: &[&OperationFiles], group: &mut Group) {
     let writes = sums.count(OperationKind::Write);
     let useful: Vec<&&OperationFiles> = files
         .iter()
@@ -283,22 +283,22 @@ fn file_use(sums: &Sums, files: &[&OperationFiles], made: &mut Group) {
     // Processes of one program mostly use the same files.
     let pids = sums.pids.len().max(1) as u64;
     let count = (sum(|row| row.files) / pids).clamp(1, FILES_MAX);
-    made.shared = count < made.threads;
-    made.files = if made.shared { count } else { (count / made.threads).max(1) };
+    group.shared = count < group.threads;
+    group.files = if group.shared { count } else { (count / group.threads).max(1) };
     let mean = sum(|row| row.bytes) / sum(|row| row.files).max(1);
     let written = sums.ops.get(&OperationKind::Write).map_or(0, |row| row.bytes);
     let grown = sum(|row| row.bytes).saturating_sub(sum(|row| row.first_bytes));
-    made.grow = writes > 0 && !made.direct && grown > 0 && written / 2 <= grown;
-    made.file_bytes = mean;
+    group.grow = writes > 0 && !group.direct && grown > 0 && written / 2 <= grown;
+    group.file_bytes = mean;
 }
 
 /// Short-lived processes: the time between them, of which nothing is recorded.
-fn passes(sums: &Sums, duration_ns: u64, made: &mut Group) {
-    let idle_ns = made.threads.saturating_mul(duration_ns).saturating_sub(sums.total_ns());
+fn passes(sums: &Sums, duration_ns: u64, group: &mut Group) {
+    let idle_ns = group.threads.saturating_mul(duration_ns).saturating_sub(sums.total_ns());
     let operations = imitable(sums);
-    if sums.threads > made.threads.saturating_mul(2) && idle_ns > duration_ns / 10 {
-        made.pass = (operations / sums.threads).max(1);
-        made.pass_pause_ns = (idle_ns / sums.threads).min(MINUTE_NS);
+    if sums.threads > group.threads.saturating_mul(2) && idle_ns > duration_ns / 10 {
+        group.pass = (operations / sums.threads).max(1);
+        group.pass_pause_ns = (idle_ns / sums.threads).min(MINUTE_NS);
     }
 }
 
@@ -314,7 +314,7 @@ pub fn neighbours(
     if named.is_empty() {
         return Vec::new();
     }
-    let programs: BTreeSet<&str> = named.iter().map(|one| one.program.as_str()).collect();
+    let programs: BTreeSet<&str> = named.iter().map(|aggressor| aggressor.program.as_str()).collect();
     let mut sums = Sums::default();
     let theirs = || recording.operations.iter().filter(|row| row.role == GroupRole::Neighbour);
     let here = |row: &&Operations| row.file_system == place.number;
@@ -324,61 +324,64 @@ pub fn neighbours(
         theirs().filter(|row| programs.contains(row.thread.as_str())).for_each(|row| sums.add(row));
     }
     count_threads(&mut sums, theirs());
-    let mut made = Vec::new();
+    let mut groups = Vec::new();
     if imitable(&sums) > 0 {
         let files: Vec<&OperationFiles> = recording
             .operation_files
             .iter()
             .filter(|row| row.role == GroupRole::Neighbour && row.file_system == place.number)
             .collect();
-        let first = named.iter().find(|one| sums.names.contains(&one.program)).map_or("", |one| one.program.as_str());
-        let mut group = group(&sums, &files, recording.header.duration_ns, named_label(first, &made));
+        let first = named
+            .iter()
+            .find(|aggressor| sums.names.contains(&aggressor.program))
+            .map_or("", |aggressor| aggressor.program.as_str());
+        let mut group = group(&sums, &files, recording.header.duration_ns, named_label(first, &groups));
         if files.iter().any(|row| row.shared == Some(true)) {
             notes.push("the neighbour used a file of the target; the imitation uses other files".to_owned());
         }
         group.process = true;
-        made.push(group);
+        groups.push(group);
     }
     let of_first = explanation.findings.iter().take(1).flat_map(|finding| &finding.aggressors);
-    for one in of_first {
-        if made.len() >= 2 || sums.names.contains(&one.program) {
+    for aggressor in of_first {
+        if groups.len() >= 2 || sums.names.contains(&aggressor.program) {
             continue;
         }
-        let found = match one.means {
-            Means::Cpu | Means::Running => computing(recording, one),
-            Means::Memory => memory(recording, one),
-            _ => by_requests(recording, one),
+        let found = match aggressor.means {
+            Means::Cpu | Means::Running => computing(recording, aggressor),
+            Means::Memory => memory(recording, aggressor),
+            _ => by_requests(recording, aggressor),
         };
-        if let Some(mut group) = found.filter(|group| made.iter().all(|known: &Group| known.label != group.label)) {
-            group.label = named_label(&one.program, &made);
+        if let Some(mut group) = found.filter(|group| groups.iter().all(|known: &Group| known.label != group.label)) {
+            group.label = named_label(&aggressor.program, &groups);
             group.process = true;
             notes.push(group.comment.clone());
-            made.push(group);
+            groups.push(group);
         }
     }
-    if made.is_empty() {
+    if groups.is_empty() {
         notes.push(format!("nothing is known of the operations of {}", printable(&named[0].program)));
     }
-    made
+    groups
 }
 
-fn named_label(program: &str, made: &[Group]) -> String {
-    format!("by-{}", named("neighbour", made.len(), program))
+fn named_label(program: &str, groups: &[Group]) -> String {
+    format!("by-{}", named("neighbour", groups.len(), program))
 }
 
 /// A process that kept CPUs busy.
-fn computing(recording: &Recording, one: &flatwater_explain::Aggressor) -> Option<Group> {
+fn computing(recording: &Recording, aggressor: &flatwater_explain::Aggressor) -> Option<Group> {
     let rows = recording.cpu_owners.iter().filter_map(|row| row.owner.as_ref());
-    let pids: BTreeSet<u32> = rows.filter(|task| task.name == one.program).map(|task| task.pid).collect();
+    let pids: BTreeSet<u32> = rows.filter(|task| task.name == aggressor.program).map(|task| task.pid).collect();
     let mut group = Group { threads: (pids.len() as u64).clamp(1, THREADS_MAX), ..Group::default() };
     group.mix.add(&[(8, 1)]);
-    group.comment = format!("{}: computes, as seen while the target waited for a CPU", printable(&one.program));
+    group.comment = format!("{}: computes, as seen while the target waited for a CPU", printable(&aggressor.program));
     Some(group)
 }
 
 /// A process that took memory.
-fn memory(recording: &Recording, one: &flatwater_explain::Aggressor) -> Option<Group> {
-    let own = recording.memory_users.iter().filter(|row| row.owner.name == one.program);
+fn memory(recording: &Recording, aggressor: &flatwater_explain::Aggressor) -> Option<Group> {
+    let own = recording.memory_users.iter().filter(|row| row.owner.name == aggressor.program);
     let page = recording.header.machine.page_size_bytes();
     let (mut resident, mut allocated) = (0, 0_u64);
     let mut pids = BTreeSet::new();
@@ -397,13 +400,13 @@ fn memory(recording: &Recording, one: &flatwater_explain::Aggressor) -> Option<G
     group.mix.add(&[(9, 1)]);
     let pause_ns = recording.header.duration_ns / rounds.max(1);
     group.other_pause.add(&[((pause_ns / 2).min(MINUTE_NS / 2), 1)]);
-    group.comment = format!("{}: fills memory again and again, as its page faults show", printable(&one.program));
+    group.comment = format!("{}: fills memory again and again, as its page faults show", printable(&aggressor.program));
     Some(group)
 }
 
 /// A process of which only requests or dirty pages were seen.
-fn by_requests(recording: &Recording, one: &flatwater_explain::Aggressor) -> Option<Group> {
-    let is_its = |row: &&QueueOwner| row.owner.as_ref().is_some_and(|task| task.name == one.program);
+fn by_requests(recording: &Recording, aggressor: &flatwater_explain::Aggressor) -> Option<Group> {
+    let is_its = |row: &&QueueOwner| row.owner.as_ref().is_some_and(|task| task.name == aggressor.program);
     let mut sums: BTreeMap<(bool, bool), (u64, u64, u64)> = BTreeMap::new();
     for row in recording.queue_owners.iter().filter(is_its) {
         if !matches!(row.op, RequestOp::Read | RequestOp::Write) {
@@ -431,7 +434,7 @@ fn by_requests(recording: &Recording, one: &flatwater_explain::Aggressor) -> Opt
         group.sequential = if direct { 0.0 } else { 1.0 };
     }
     let assumed = if direct { "" } else { "; writes of 64 KiB are assumed" };
-    group.comment = format!("{}: only its requests to the device were seen{assumed}", printable(&one.program));
+    group.comment = format!("{}: only its requests to the device were seen{assumed}", printable(&aggressor.program));
     Some(group)
 }
 

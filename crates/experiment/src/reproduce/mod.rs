@@ -16,10 +16,10 @@ pub use compare::{AggressorKind, Reproduction, Side, compare};
 use flatwater_explain::Explanation;
 use flatwater_recording::{GroupRole, Recording, Source};
 
-/// What a reproduction may use of the machine on which it will run.
+/// The resources that a reproduction may use on its machine.
 #[derive(Clone, Debug)]
 pub struct Bounds {
-    /// For the volume: a tenth of what is free.
+    /// Size of the volume: a tenth of the free space.
     pub disk_bytes: u64,
     pub memory_bytes: u64,
     /// The file system of the volume instead of the recorded one.
@@ -32,7 +32,7 @@ pub struct Plan {
     pub scenario: String,
     /// Name and text of each job file for fio.
     pub fio: Vec<(String, String)>,
-    /// What is not imitated, or only approximately.
+    /// The operations that are not imitated, or only approximately.
     pub notes: Vec<String>,
 }
 

@@ -48,9 +48,9 @@ impl Classes {
     /// The classes with each value replaced by `value(value)`, at most `max`; the counts stay.
     #[must_use]
     pub fn map(&self, max: u64, value: impl Fn(u64) -> u64) -> Classes {
-        let mut made = Classes::default();
-        made.add(&self.iter().map(|(lowest, count)| (value(lowest).min(max), count)).collect::<Vec<_>>());
-        made
+        let mut mapped = Classes::default();
+        mapped.add(&self.iter().map(|(lowest, count)| (value(lowest).min(max), count)).collect::<Vec<_>>());
+        mapped
     }
 
     /// The classes with the most counts or the largest sum of values; the counts of the others go to the next lower

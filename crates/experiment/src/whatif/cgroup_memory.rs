@@ -45,13 +45,13 @@ mod tests {
     #[test]
     fn the_recorders_memory_in_the_cgroup_is_passed_to_the_model() {
         let held = [1, 3, 3, 2].map(|mib| mib << 20);
-        let made = RecordingBuilder::new().gauges(Table::Cgroup, &Entity::named("/x"), &[("rss", &held[..])]).edit(
+        let builder = RecordingBuilder::new().gauges(Table::Cgroup, &Entity::named("/x"), &[("rss", &held[..])]).edit(
             |recording| {
                 let rows = recording.series[0].by_entity().next().expect("rows").1;
                 recording.header.clock.start_ns = rows.values("rss").nth(1).expect("a sample").0;
             },
         );
-        let real = made.done();
+        let real = builder.done();
         let rows = real.table(Table::Cgroup).expect("rows").by_entity().next().expect("a cgroup").1;
         let at_ns = rows.values("rss").nth(3).expect("a sample").0 - real.header.clock.start_ns;
         let journal = Scenario::load("journal").expect("built in");

@@ -21,7 +21,7 @@ pub fn choose(tried: &[Tried]) -> Option<usize> {
     places.min_by_key(|&place| cost(&tried[place]))
 }
 
-/// What the chosen setting costs compared with the unchanged one: a phrase for each figure that became worse.
+/// The cost of the chosen setting compared with the unchanged one: a phrase for each figure that became worse.
 #[must_use]
 pub fn costs(chosen: &Tried, before: &Tried) -> Vec<String> {
     let mut message = Vec::new();

@@ -23,7 +23,7 @@ struct Copy {
     message: File,
 }
 
-/// What a copy answers before it ends.
+/// The answer of a copy before it ends.
 #[derive(Serialize, Deserialize)]
 enum Answer {
     Performed(Tried),

@@ -11,7 +11,7 @@ const STRETCH_REQUESTS_MIN: u64 = 5;
 /// Requests of this mean size or more show the bandwidth, smaller ones the time per request.
 const LARGE_BYTES: u64 = 128 << 10;
 
-/// What the counters show of a device.
+/// The figures of a device that its counters show.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Observed {
     pub requests: u64,

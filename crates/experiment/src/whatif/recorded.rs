@@ -131,9 +131,9 @@ fn contents(scenario: &mut Scenario, recording: &Recording, assumed: &mut Vec<St
     };
     let cache = [meminfo::CACHED_BYTES, meminfo::BUFFERS_BYTES].into_iter().filter_map(first).sum::<i64>();
     let slab = first(meminfo::SRECLAIMABLE_BYTES).unwrap_or(0);
-    let held = (total - free - cache - slab).max(0);
+    let in_use = (total - free - cache - slab).max(0);
     let percent = |part: i64, whole: i64| (100 * part / whole.max(1)).clamp(0, 100);
-    let (pinned, cached) = (percent(held, total), percent(cache, cache + free));
+    let (pinned, cached) = (percent(in_use, total), percent(cache, cache + free));
     scenario.model.insert("model.pinned_percent".to_owned(), pinned.to_string());
     scenario.model.insert("model.cache_percent".to_owned(), cached.to_string());
     assumed.push(format!(
@@ -236,8 +236,8 @@ mod tests {
 
     #[test]
     fn the_scenario_has_the_machine_settings_and_operations_of_the_recording() {
-        let made = scenario(&recorded(), &["linux-6.1"]).expect("a scenario");
-        let (it, machine) = (&made.scenario, &made.scenario.machine);
+        let modelled = scenario(&recorded(), &["linux-6.1"]).expect("a scenario");
+        let (it, machine) = (&modelled.scenario, &modelled.scenario.machine);
         assert_eq!((it.seed, it.duration.0, it.kernel.as_deref()), (11, 5_000_000_000, Some("linux-6.1")));
         assert_eq!((machine.cpus, machine.node_bytes.len(), machine.distance), (Some(2), 2, Some(21)));
         assert_eq!(it.workloads[0].params.iter().find(|(name, _)| *name == "bytes").map(|(_, v)| v), Some("300"));
@@ -245,7 +245,11 @@ mod tests {
         let contents = ["model.pinned_percent", "model.cache_percent"].map(|key| it.model.get(key).map(String::as_str));
         assert_eq!(contents, [Some("25"), Some("75")]);
         for wanted in ["kernel 5.10.0-8-amd64 behaves", "25 % of memory in use, 75 %", "a disk of 80 MB/s"] {
-            assert!(made.assumed.iter().any(|message| message.contains(wanted)), "{wanted}: {:?}", made.assumed);
+            assert!(
+                modelled.assumed.iter().any(|message| message.contains(wanted)),
+                "{wanted}: {:?}",
+                modelled.assumed
+            );
         }
     }
 
@@ -259,8 +263,8 @@ mod tests {
             disks.push(at, &Entity::named("vda"), &[counter("writes", writes), counter("write_ns", ns)]);
         }
         recording.series.push(disks);
-        let made = scenario(&recording, &[]).expect("a scenario");
-        assert_eq!(made.scenario.machine.disk.iops, Some(5000));
+        let modelled = scenario(&recording, &[]).expect("a scenario");
+        assert_eq!(modelled.scenario.machine.disk.iops, Some(5000));
     }
 
     #[test]

@@ -369,7 +369,7 @@ fn device<'a>(links: &Links<'a>, call: &Call, request: &'a Request, within: Inte
     shares.push(Share::unknown(Means::Running, within.within(request.complete_ns, u64::MAX).ns()));
 }
 
-/// What a process has of something that is divided: the process, its amount, and the file.
+/// A process's part of a divided amount: the process, its part, and the file.
 pub type Stake<'a> = (&'a Task, u64, Option<&'a str>);
 
 /// Splits an interval among stakes in proportion to their amounts; charges it to unknown if the amounts sum to 0.

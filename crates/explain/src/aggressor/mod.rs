@@ -248,7 +248,7 @@ impl Charges {
         self.placed(self.by_cause.get(&cause)?.answer())
     }
 
-    /// Adds what is known about the aggressors' file systems and cgroups.
+    /// Adds the aggressors' file systems and cgroups, if known.
     fn placed(&self, mut answer: Option<(Vec<Aggressor>, Answerable)>) -> Option<(Vec<Aggressor>, Answerable)> {
         for aggressor in answer.iter_mut().flat_map(|(aggressors, _)| aggressors) {
             aggressor.in_own_cgroup = aggressor.cgroup.as_ref().is_some_and(|path| self.own_cgroups.contains(path));

@@ -66,16 +66,16 @@ mod tests {
 
     fn run() -> Recording {
         let threads = [("", 1), ("stream-0", 90), ("stream-0", 9), ("idle-0", 0)];
-        let made = threads
+        let builder = threads
             .iter()
-            .fold(RecordingBuilder::new(), |made, (thread, _)| made.bucket(thread, OpKind::Write, &[2_000]));
-        let made = made.edit(|recording| {
+            .fold(RecordingBuilder::new(), |builder, (thread, _)| builder.bucket(thread, OpKind::Write, &[2_000]));
+        let builder = builder.edit(|recording| {
             recording.header.target.neighbours = vec!["stream-0".to_owned(), "idle-0".to_owned()];
             for (bucket, (_, mib)) in recording.latency.iter_mut().zip(threads) {
                 bucket.bytes = mib << 20;
             }
         });
-        made.done()
+        builder.done()
     }
 
     #[test]

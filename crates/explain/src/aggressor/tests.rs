@@ -15,8 +15,8 @@ pub(super) fn dd() -> Task {
 
 /// A call of `RecordingBuilder`'s thread 7 that slept for all `ms`; `edit` adds the rows about its sleep.
 pub(super) fn slept(cause: Cause, ms: u64, edit: impl FnOnce(&mut Recording, Wait)) -> RecordingBuilder {
-    let made = RecordingBuilder::new().slow_by("redis-server", OpKind::Write, &[(cause, ms as f64)]);
-    made.edit(|recording| {
+    let builder = RecordingBuilder::new().slow_by("redis-server", OpKind::Write, &[(cause, ms as f64)]);
+    builder.edit(|recording| {
         recording.header.target.processes.push(WatchedProcess::new(7, 1, "redis-server"));
         let wait = Wait {
             call_tid: 7,
@@ -120,11 +120,11 @@ fn a_chain_through_a_helper_ends_with_the_process_ahead_in_the_queue() {
 
 #[test]
 fn without_requests_ahead_the_device_is_charged() {
-    let made = slept(Cause::PageWriteback, 100, |recording, wait| {
+    let builder = slept(Cause::PageWriteback, 100, |recording, wait| {
         recording.requests.push(request(1, Some(Task::new(7, 7, "redis-server"))));
         recording.waits.push(Wait { waker_kind: WakerKind::Device, request: Some(1), ..wait });
     });
-    let explanation = made.explained();
+    let explanation = builder.explained();
     assert_eq!(
         top(&explanation).cause,
         CauseId::DeviceSlow,
@@ -140,13 +140,13 @@ fn without_requests_ahead_the_device_is_charged() {
 
 #[test]
 fn own_requests_and_small_ones_of_others_name_no_aggressor() {
-    let made = slept(Cause::PageWriteback, 100, |recording, wait| {
+    let builder = slept(Cause::PageWriteback, 100, |recording, wait| {
         recording.requests.push(request(1, Some(Task::new(7, 7, "redis-server"))));
         recording.queue_ahead.push(ahead(Task::new(7, 9, "bio_aof"), 70));
         recording.queue_ahead.push(ahead(dd(), 15));
         recording.waits.push(Wait { waker_kind: WakerKind::Device, request: Some(1), ..wait });
     });
-    let explanation = made.explained();
+    let explanation = builder.explained();
     let finding = top(&explanation);
     assert_eq!((finding.cause, finding.aggressors.len()), (CauseId::DeviceQueueStarved, 0));
     assert!(evidence_text(finding).contains("the target's own 70 ms"), "{}", evidence_text(finding));
@@ -154,12 +154,12 @@ fn own_requests_and_small_ones_of_others_name_no_aggressor() {
 
 #[test]
 fn an_io_limit_is_distinguished_from_queue_and_device() {
-    let made = slept(Cause::PageWriteback, 100, |recording, wait| {
+    let builder = slept(Cause::PageWriteback, 100, |recording, wait| {
         let held = Request { throttled: Some(true), insert_ns: START_NS + 90 * MS, ..request(1, None) };
         recording.requests.push(held);
         recording.waits.push(Wait { waker_kind: WakerKind::Device, request: Some(1), ..wait });
     });
-    let explanation = made.explained();
+    let explanation = builder.explained();
     assert_eq!((top(&explanation).cause, top(&explanation).lost_ns), (CauseId::IoThrottle, Some(90 * MS)));
     assert!(top(&explanation).aggressors.is_empty());
     assert!(
@@ -171,18 +171,18 @@ fn an_io_limit_is_distinguished_from_queue_and_device() {
 
 #[test]
 fn a_flush_is_not_the_devices_slowness_with_data() {
-    let made = slept(Cause::DeviceWait, 100, |recording, wait| {
+    let builder = slept(Cause::DeviceWait, 100, |recording, wait| {
         recording.requests.push(Request { op: RequestOp::Flush, bytes: 0, ..request(1, None) });
         recording.waits.push(Wait { waker_kind: WakerKind::Device, request: Some(1), ..wait });
     });
-    let finding = top(&made.explained()).clone();
+    let finding = top(&builder.explained()).clone();
     assert_eq!((finding.cause, finding.answerable.as_ref().map(|to| to.flush)), (CauseId::DeviceSlow, Some(0.98)));
     assert!(evidence_text(&finding).contains("98 ms in flushes"), "{}", evidence_text(&finding));
 }
 
 #[test]
 fn a_commit_that_writes_a_neighbours_data_accuses_the_neighbour() {
-    let made = slept(Cause::JournalCommit, 100, |recording, wait| {
+    let builder = slept(Cause::JournalCommit, 100, |recording, wait| {
         let journal = Task::new(301, 301, "jbd2/vda-8");
         recording.requests.push(request(1, Some(dd())));
         recording.waits.push(Wait { waker_kind: WakerKind::Task, waker: Some(journal.clone()), ..wait.clone() });
@@ -194,14 +194,15 @@ fn a_commit_that_writes_a_neighbours_data_accuses_the_neighbour() {
             ..wait
         });
     });
-    let finding = top(&made.explained()).clone();
-    let named: Vec<_> = finding.aggressors.iter().map(|one| (one.program.as_str(), one.means)).collect();
+    let finding = top(&builder.explained()).clone();
+    let named: Vec<_> =
+        finding.aggressors.iter().map(|aggressor| (aggressor.program.as_str(), aggressor.means)).collect();
     assert_eq!(named, [("dd", super::Means::Data)]);
 }
 
 #[test]
 fn throttling_is_charged_to_dirtiers_and_reclaim_to_memory_users() {
-    let made = slept(Cause::DirtyThrottle, 100, |recording, _| {
+    let builder = slept(Cause::DirtyThrottle, 100, |recording, _| {
         let row = |owner: Task, mib: u64| Dirtier {
             start_ns: START_NS,
             width_ns: 1_000 * MS,
@@ -211,11 +212,11 @@ fn throttling_is_charged_to_dirtiers_and_reclaim_to_memory_users() {
         };
         recording.dirtiers = vec![row(dd(), 300), row(Task::new(7, 7, "redis-server"), 100)];
     });
-    let explanation = made.explained();
+    let explanation = builder.explained();
     let finding = top(&explanation);
     assert_eq!((finding.aggressors[0].program.as_str(), finding.aggressors[0].share), ("dd", 0.75));
     assert_eq!(finding.answerable.as_ref().map(|to| to.own), Some(0.25));
-    let made = slept(Cause::MemcgReclaim, 100, |recording, _| {
+    let builder = slept(Cause::MemcgReclaim, 100, |recording, _| {
         let user = |name: &str, pid, pages| MemoryUser {
             start_ns: START_NS,
             width_ns: 1_000 * MS,
@@ -225,14 +226,15 @@ fn throttling_is_charged_to_dirtiers_and_reclaim_to_memory_users() {
         };
         recording.memory_users = vec![user("redis-server", 7, 100), user("hog", 9, 300), user("far", 10, 9_999)];
     });
-    let explanation = made.explained();
-    let named: Vec<_> = top(&explanation).aggressors.iter().map(|one| (one.program.as_str(), one.share)).collect();
+    let explanation = builder.explained();
+    let named: Vec<_> =
+        top(&explanation).aggressors.iter().map(|aggressor| (aggressor.program.as_str(), aggressor.share)).collect();
     assert_eq!(named, [("hog", 0.75)], "a cgroup's own limit is reached by its members");
 }
 
 #[test]
 fn a_wait_for_a_cpu_is_charged_to_the_running_process() {
-    let made = slept(Cause::RunQueue, 100, |recording, _| {
+    let builder = slept(Cause::RunQueue, 100, |recording, _| {
         let ran = |owner: Task, ms: u64| CpuOwner {
             call_tid: 7,
             call_start_ns: START_NS,
@@ -245,10 +247,14 @@ fn a_wait_for_a_cpu_is_charged_to_the_running_process() {
         };
         recording.cpu_owners = vec![ran(Task::new(55, 0, "hog"), 80), ran(Task::new(7, 0, "redis-server"), 15)];
     });
-    let explanation = made.explained();
+    let explanation = builder.explained();
     let finding =
         explanation.findings.iter().find(|finding| finding.cause == CauseId::RunQueue).expect("it waited for a CPU");
-    let named: Vec<_> = finding.aggressors.iter().map(|one| (one.program.as_str(), one.means, one.share)).collect();
+    let named: Vec<_> = finding
+        .aggressors
+        .iter()
+        .map(|aggressor| (aggressor.program.as_str(), aggressor.means, aggressor.share))
+        .collect();
     assert_eq!(named, [("hog", super::Means::Cpu, 0.8)]);
     // The CPU idled for 5 ms.
     assert_eq!(finding.answerable.as_ref().map(|to| (to.own, to.unknown)), Some((0.15, 0.05)));
@@ -272,7 +278,8 @@ fn a_flush_of_a_neighbours_data_accuses_the_neighbour_and_a_flush_of_own_data_th
     };
     let explanation = flushed(dd());
     let finding = top(&explanation);
-    let named: Vec<_> = finding.aggressors.iter().map(|one| (one.program.as_str(), one.means)).collect();
+    let named: Vec<_> =
+        finding.aggressors.iter().map(|aggressor| (aggressor.program.as_str(), aggressor.means)).collect();
     assert_eq!((finding.cause, named.as_slice()), (CauseId::DeviceQueueStarved, &[("dd", super::Means::Cache)][..]));
     let lead = &explanation.lead.as_ref().expect("a sentence").to_string();
     assert!(lead.contains(" a flush on "), "a flush moves no data:  {lead}");
@@ -293,14 +300,14 @@ fn a_wait_before_the_insertion_is_charged_to_the_requests_ahead() {
         .explained()
     };
     let explanation = waited(Some(START_NS));
-    assert_eq!(top(&explanation).aggressors.iter().map(|one| one.stall_ns).collect::<Vec<_>>(), [90 * MS]);
+    assert_eq!(top(&explanation).aggressors.iter().map(|aggressor| aggressor.stall_ns).collect::<Vec<_>>(), [90 * MS]);
     // An older recording lacks `awaited_ns`: the time before the insertion is charged to unknown.
     assert_eq!(top(&waited(None)).answerable.as_ref().map(|to| to.unknown), Some(0.9));
 }
 
 #[test]
 fn a_full_cgroup_is_charged_by_reclaimed_pages() {
-    let made = slept(Cause::MemcgReclaim, 100, |recording, _| {
+    let builder = slept(Cause::MemcgReclaim, 100, |recording, _| {
         let user = |name: &str, pid, reclaimed: u64, faults: u64| MemoryUser {
             start_ns: START_NS,
             width_ns: 1_000 * MS,
@@ -315,14 +322,15 @@ fn a_full_cgroup_is_charged_by_reclaimed_pages() {
         recording.memory_users =
             vec![user("redis-server", 7, 0, 9_000), user("redis-server", 7, 96, 0), user("dd", 9, 864, 0)];
     });
-    let explanation = made.explained();
-    let named: Vec<_> = top(&explanation).aggressors.iter().map(|one| (one.program.as_str(), one.share)).collect();
+    let explanation = builder.explained();
+    let named: Vec<_> =
+        top(&explanation).aggressors.iter().map(|aggressor| (aggressor.program.as_str(), aggressor.share)).collect();
     assert_eq!(named, [("dd", 0.9)]);
 }
 
 #[test]
 fn a_device_whose_own_thread_has_no_cpu_is_not_slow() {
-    let made = slept(Cause::PageWriteback, 100, |recording, wait| {
+    let builder = slept(Cause::PageWriteback, 100, |recording, wait| {
         let late = Request {
             issue_ns: Some(START_NS + 2 * MS),
             server_waited_ns: Some(80 * MS),
@@ -340,11 +348,15 @@ fn a_device_whose_own_thread_has_no_cpu_is_not_slow() {
         });
         recording.waits.push(Wait { waker_kind: WakerKind::Device, request: Some(1), ..wait });
     });
-    let explanation = made.explained();
+    let explanation = builder.explained();
     let finding = top(&explanation);
     assert_eq!((finding.cause, finding.lost_ns), (CauseId::RunQueue, Some(80 * MS)));
     assert!(finding.headline.starts_with("the kernel's threads that serve the device"), "{}", finding.headline);
-    let named: Vec<_> = finding.aggressors.iter().map(|one| (one.program.as_str(), one.means, one.stall_ns)).collect();
+    let named: Vec<_> = finding
+        .aggressors
+        .iter()
+        .map(|aggressor| (aggressor.program.as_str(), aggressor.means, aggressor.stall_ns))
+        .collect();
     assert_eq!(named, [("hog", super::Means::Cpu, 75 * MS)]);
     let lead = &explanation.lead.as_ref().expect("a sentence").to_string();
     assert!(
@@ -355,7 +367,7 @@ fn a_device_whose_own_thread_has_no_cpu_is_not_slow() {
 
 #[test]
 fn a_journal_thread_without_a_cpu_is_charged_to_the_running_process() {
-    let made = slept(Cause::JournalCommit, 100, |recording, wait| {
+    let builder = slept(Cause::JournalCommit, 100, |recording, wait| {
         let journal = Task::new(301, 301, "jbd2/vda-8");
         recording.cpu_owners.push(CpuOwner {
             call_tid: 7,
@@ -369,7 +381,7 @@ fn a_journal_thread_without_a_cpu_is_charged_to_the_running_process() {
         });
         recording.waits.push(Wait { waker_kind: WakerKind::Task, waker: Some(journal), ..wait });
     });
-    let explanation = made.explained();
+    let explanation = builder.explained();
     let first = top(&explanation);
     let commit = first.stages.iter().find(|stage| stage.cause == CauseId::JournalCommit).expect("it waited");
     assert_eq!(commit.answerable.as_ref().map(|to| (to.others, to.kernel)), Some((0.7, 0.3)));
@@ -398,9 +410,9 @@ fn cache_taken(recording: &mut Recording) {
 
 /// `/app` read `refaults` evicted pages again; the cgroup `/full` is at its limit of 1 GiB, with `file_mib` MiB
 /// page cache.
-fn cgroup_full(made: RecordingBuilder, refaults: i64, file_mib: i64) -> RecordingBuilder {
+fn cgroup_full(builder: RecordingBuilder, refaults: i64, file_mib: i64) -> RecordingBuilder {
     let at_limit = [("limit_bytes", &[1 << 30][..]), ("usage_bytes", &[1 << 30]), ("file", &[file_mib << 20])];
-    made.counters(Table::Cgroup, &Entity::named("/app"), &[("workingset_refault_file", &[0, refaults])]).gauges(
+    builder.counters(Table::Cgroup, &Entity::named("/app"), &[("workingset_refault_file", &[0, refaults])]).gauges(
         Table::Cgroup,
         &Entity::named("/full"),
         &at_limit,
@@ -410,7 +422,7 @@ fn cgroup_full(made: RecordingBuilder, refaults: i64, file_mib: i64) -> Recordin
 #[test]
 fn reading_an_evicted_page_is_charged_to_memory_users() {
     let again = |refaults: i64| {
-        let made = slept(Cause::SynchronousRead, 100, |recording, wait| {
+        let builder = slept(Cause::SynchronousRead, 100, |recording, wait| {
             let read = Request { op: RequestOp::Read, issue_ns: Some(START_NS + 2 * MS), ..request(1, None) };
             recording.requests.push(Request { owner: Some(Task::new(7, 7, "redis-server")), ..read });
             // The requests ahead are not the reason: without the eviction there would have been no read.
@@ -418,7 +430,7 @@ fn reading_an_evicted_page_is_charged_to_memory_users() {
             recording.waits.push(Wait { waker_kind: WakerKind::Device, request: Some(1), ..wait });
             cache_taken(recording);
         });
-        cgroup_full(made, refaults, 900).explained()
+        cgroup_full(builder, refaults, 900).explained()
     };
     let explanation = again(100);
     let finding = top(&explanation);
@@ -428,7 +440,11 @@ fn reading_an_evicted_page_is_charged_to_memory_users() {
         "{}",
         evidence_text(finding)
     );
-    let named: Vec<_> = finding.aggressors.iter().map(|one| (one.program.as_str(), one.means, one.share)).collect();
+    let named: Vec<_> = finding
+        .aggressors
+        .iter()
+        .map(|aggressor| (aggressor.program.as_str(), aggressor.means, aggressor.share))
+        .collect();
     assert_eq!(named, [("dd", super::Means::Memory, 0.96)]);
     // Hardly any of the data had been in the cache before: the file is new to it.
     let first = again(5);
@@ -440,7 +456,7 @@ fn a_read_waiting_for_a_free_request_is_charged_to_memory_users() {
     // A page fault reads an evicted page while the neighbour's writeback holds all requests. A write that waits for
     // a free request has nothing to do with memory. Little of the cgroup is page cache, as with a JVM.
     let starved = |function: &str| {
-        let made = slept(Cause::RequestQueue, 100, |recording, wait| {
+        let builder = slept(Cause::RequestQueue, 100, |recording, wait| {
             let frames = ["io_schedule", "blk_mq_get_tag", "submit_bio_noacct_nocheck", function];
             let id = StackId(u32::try_from(recording.stacks.len()).expect("few stacks"));
             recording.stacks.push(Stack { id, frames: frames.map(str::to_owned).to_vec() });
@@ -450,19 +466,23 @@ fn a_read_waiting_for_a_free_request_is_charged_to_memory_users() {
             recording.waits.push(Wait { waker: Some(Task::new(0, 0, "swapper/0")), ..wait });
             cache_taken(recording);
         });
-        cgroup_full(made, 100, 100).explained()
+        cgroup_full(builder, 100, 100).explained()
     };
     let explanation = starved("ext4_mpage_readpages");
     let finding = top(&explanation);
     assert_eq!(finding.cause, CauseId::CgroupLimitCache, "{}", evidence_text(finding));
-    let named: Vec<_> = finding.aggressors.iter().map(|one| (one.program.as_str(), one.means, one.share)).collect();
+    let named: Vec<_> = finding
+        .aggressors
+        .iter()
+        .map(|aggressor| (aggressor.program.as_str(), aggressor.means, aggressor.share))
+        .collect();
     assert_eq!(named, [("dd", super::Means::Memory, 0.96)]);
     assert_eq!(top(&starved("ext4_bio_write_folio")).cause, CauseId::RequestQueue);
 }
 
 #[test]
 fn short_lived_programs_are_named_by_their_cgroup() {
-    let made = slept(Cause::RunQueue, 100, |recording, _| {
+    let builder = slept(Cause::RunQueue, 100, |recording, _| {
         let ran = |name: &str, pid, cgroup: &str| CpuOwner {
             call_tid: 7,
             call_start_ns: START_NS,
@@ -475,11 +495,11 @@ fn short_lived_programs_are_named_by_their_cgroup() {
         recording.cpu_owners =
             vec![ran("cc1", 50, "/build"), ran("as", 51, "/build"), ran("ld", 52, "/build"), ran("sshd", 53, "/")];
     });
-    let explanation = made.explained();
+    let explanation = builder.explained();
     let named: Vec<_> = top(&explanation)
         .aggressors
         .iter()
-        .map(|one| (one.program.as_str(), one.cgroup.as_deref(), one.share))
+        .map(|aggressor| (aggressor.program.as_str(), aggressor.cgroup.as_deref(), aggressor.share))
         .collect();
     assert_eq!(named.len(), 1, "{named:?}");
     assert!(
@@ -492,8 +512,8 @@ fn short_lived_programs_are_named_by_their_cgroup() {
 fn an_unknown_party_gives_no_answer() {
     let explanation = slept(Cause::PageWriteback, 100, |_, _| {}).explained();
     assert_eq!((top(&explanation).cause, top(&explanation).answerable.clone()), (CauseId::PageWriteback, None));
-    let made = slept(Cause::Lock, 100, |recording, wait| recording.waits.push(wait));
-    let explanation = made.explained();
+    let builder = slept(Cause::Lock, 100, |recording, wait| recording.waits.push(wait));
+    let explanation = builder.explained();
     assert_eq!(top(&explanation).answerable, None, "a sleep without a known party");
     assert!(explanation.lead.is_some_and(|lead| !lead.to_string().contains("no other process")));
 }
@@ -511,7 +531,7 @@ fn the_summary_names_the_process_ahead() {
 
 #[test]
 fn damaged_chains_terminate() {
-    let made = slept(Cause::Lock, 100, |recording, wait| {
+    let builder = slept(Cause::Lock, 100, |recording, wait| {
         for depth in [0, 1, 2, 3, u32::MAX] {
             let own = Task::new(7, 7, "redis-server");
             recording.waits.push(Wait {
@@ -525,7 +545,7 @@ fn damaged_chains_terminate() {
         recording.requests.push(Request { complete_ns: 0, insert_ns: u64::MAX, ..request(1, None) });
         recording.queue_ahead.push(ahead(dd(), u64::MAX / MS));
     });
-    assert!(top(&made.explained()).answerable.as_ref().is_some_and(|to| to.own > 0.99));
+    assert!(top(&builder.explained()).answerable.as_ref().is_some_and(|to| to.own > 0.99));
 }
 
 /// A database's checkpointer, or another thread of the waiting process, belongs to the target and is named
@@ -533,7 +553,7 @@ fn damaged_chains_terminate() {
 #[test]
 fn the_blocking_part_of_the_target_is_named() {
     let behind = |owner: Task| {
-        let made = slept(Cause::DeviceWait, 100, |recording, wait| {
+        let builder = slept(Cause::DeviceWait, 100, |recording, wait| {
             let mut checkpointer = WatchedProcess::new(77, 1, "postgres");
             checkpointer.title = Some("postgres: checkpointer".to_owned());
             recording.header.target.processes.push(checkpointer);
@@ -541,10 +561,13 @@ fn the_blocking_part_of_the_target_is_named() {
             recording.queue_ahead.push(ahead(owner, 90));
             recording.waits.push(Wait { waker_kind: WakerKind::Device, request: Some(1), ..wait });
         });
-        let explanation = made.explained();
+        let explanation = builder.explained();
         let to = top(&explanation).answerable.clone().expect("it is known");
-        let named =
-            to.members.into_iter().map(|one| (one.name, one.is_thread, one.pids, one.share)).collect::<Vec<_>>();
+        let named = to
+            .members
+            .into_iter()
+            .map(|member| (member.name, member.is_thread, member.pids, member.share))
+            .collect::<Vec<_>>();
         (named, explanation.lead.expect("a sentence").to_string())
     };
     let (named, lead) = behind(Task::new(77, 0, "postgres"));

@@ -17,7 +17,7 @@ fn within_seconds(recording: &Recording) -> crate::Explanation {
 
 #[test]
 fn two_hundred_thousand_waits_of_one_call_are_followed_quickly() {
-    let made = RecordingBuilder::new().slow(OpKind::Fsync, &[(Cause::Lock, 400.0)]).edit(|recording| {
+    let builder = RecordingBuilder::new().slow(OpKind::Fsync, &[(Cause::Lock, 400.0)]).edit(|recording| {
         let call = recording.calls[0].clone();
         let wait = |at: u64, depth: u32, sleeper: u32, ender: u32| Wait {
             call_tid: call.tid,
@@ -33,7 +33,7 @@ fn two_hundred_thousand_waits_of_one_call_are_followed_quickly() {
         let tid = call.tid;
         recording.waits = (0..100_000).flat_map(|at| [wait(at, 0, tid, 9), wait(at, 1, 9, 10)]).collect();
     });
-    let explanation = within_seconds(&made.done());
+    let explanation = within_seconds(&builder.done());
     assert!(
         !explanation.gaps.iter().any(|gap| gap.what.contains("made some of the calls wait")),
         "{:?}",
@@ -43,11 +43,11 @@ fn two_hundred_thousand_waits_of_one_call_are_followed_quickly() {
 
 #[test]
 fn overlapping_rows_are_examined_up_to_a_bound_and_leave_a_gap() {
-    let mut made = RecordingBuilder::new();
+    let mut builder = RecordingBuilder::new();
     for _ in 0..1_500 {
-        made = made.slow(OpKind::Write, &[(Cause::DirtyThrottle, 2.0)]);
+        builder = builder.slow(OpKind::Write, &[(Cause::DirtyThrottle, 2.0)]);
     }
-    let made = made.edit(|recording| {
+    let builder = builder.edit(|recording| {
         let task = Task::new(77, 77, "dd");
         recording.queue_owners = (0..100_000)
             .map(|row| QueueOwner {
@@ -61,7 +61,7 @@ fn overlapping_rows_are_examined_up_to_a_bound_and_leave_a_gap() {
             .collect();
         recording.dirtiers = vec![flatwater_recording::Dirtier { owner: task, ..Default::default() }];
     });
-    let explanation = within_seconds(&made.done());
+    let explanation = within_seconds(&builder.done());
     assert!(
         explanation.gaps.iter().any(|gap| gap.what.contains("made some of the calls wait")),
         "{:?}",

@@ -39,8 +39,8 @@ fn a_request_of_the_callers_cgroup_names_no_aggressor() {
 
 #[test]
 fn a_cgroups_charges_join_its_only_program() {
-    let made = charged_to("/jobs/backup").edit(|recording| recording.queue_ahead.push(ahead(dd(), 5)));
-    let explanation = made.explained();
+    let builder = charged_to("/jobs/backup").edit(|recording| recording.queue_ahead.push(ahead(dd(), 5)));
+    let explanation = builder.explained();
     let [aggressor] = top(&explanation).aggressors.as_slice() else { panic!("{:?}", explanation.findings) };
     assert_eq!((aggressor.program.as_str(), aggressor.pids.as_slice()), ("dd", &[812][..]));
 }
@@ -124,7 +124,7 @@ fn a_commit_of_little_metadata_or_own_changes_names_no_aggressor() {
 /// Any completing request wakes a task that waits for a free one, so the holders of the requests are charged.
 #[test]
 fn a_full_queue_is_charged_to_the_holders_of_the_requests() {
-    let made = slept(Cause::RequestQueue, 100, |recording, wait| {
+    let builder = slept(Cause::RequestQueue, 100, |recording, wait| {
         recording.requests.push(request(1, Some(Task::new(7, 7, "redis-server"))));
         recording.waits.push(Wait { waker_kind: WakerKind::SoftIrq, duration_ns: 90 * MS, ..wait.clone() });
         let last = START_NS + 90 * MS;
@@ -142,7 +142,7 @@ fn a_full_queue_is_charged_to_the_holders_of_the_requests() {
             });
         }
     });
-    let explanation = made.explained();
+    let explanation = builder.explained();
     let first = top(&explanation);
     let stage = first.stages.iter().find(|stage| stage.cause == CauseId::RequestQueue).expect("it waited");
     let [aggressor] = first.aggressors.as_slice() else { panic!("{first:?}") };
@@ -154,7 +154,7 @@ fn a_full_queue_is_charged_to_the_holders_of_the_requests() {
 /// that dirtied the pages, not to the worker.
 #[test]
 fn a_wait_for_reserved_space_is_charged_to_dirtiers() {
-    let made = slept(Cause::BlockAllocation, 100, |recording, wait| {
+    let builder = slept(Cause::BlockAllocation, 100, |recording, wait| {
         recording.dirtiers.push(Dirtier {
             start_ns: START_NS,
             width_ns: 1_000 * MS,
@@ -169,7 +169,7 @@ fn a_wait_for_reserved_space_is_charged_to_dirtiers() {
             ..wait
         });
     });
-    let explanation = made.explained();
+    let explanation = builder.explained();
     let finding = top(&explanation);
     let [aggressor] = finding.aggressors.as_slice() else { panic!("{finding:?}") };
     assert_eq!((aggressor.program.as_str(), aggressor.means), ("dd", super::Means::DirtyPages));

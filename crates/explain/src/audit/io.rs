@@ -49,7 +49,7 @@ pub fn dirty_limits(snapshot: &Snapshot<'_>) -> Vec<Advice> {
     };
     let text = format!("up to {} may be dirty, {seconds:.0} s of writing: {of}", Bytes(limit as u64));
     let why = "the limit allows more dirty data than the device writes in seconds, and writers and syncs wait for it";
-    // What the device writes in one second, rounded down to MiB, between 16 MiB and 1 GiB.
+    // The bytes that the device writes in one second, rounded down to MiB, between 16 MiB and 1 GiB.
     let second = ((speed / 1_048_576.0) as u64).clamp(16, 1024) << 20;
     let background = (second / 4).max(8 << 20);
     let evidence = [Evidence::new(text, seconds, "s")];

@@ -29,8 +29,8 @@ fn healthy() -> RecordingBuilder {
         .gauges(Table::Zones, &Entity::on_node(0, "Normal"), &zone)
 }
 
-fn about(made: RecordingBuilder, setting: &str) -> Option<Advice> {
-    audit(&made.done()).into_iter().find(|advice| advice.setting.contains(setting))
+fn about(builder: RecordingBuilder, setting: &str) -> Option<Advice> {
+    audit(&builder.done()).into_iter().find(|advice| advice.setting.contains(setting))
 }
 
 #[test]
@@ -54,31 +54,31 @@ fn zone_reclaim_on_several_nodes_is_turned_off() {
 #[test]
 fn narrow_watermarks_hurt_where_callers_reclaimed() {
     let narrow: [(&str, &[i64]); 3] = [("managed", &[4_000_000]), ("min", &[11_000]), ("low", &[15_000])];
-    let made = |stalls: i64| {
-        let made = RecordingBuilder::new().knob("vm.watermark_scale_factor", "10").gauges(
+    let build = |stalls: i64| {
+        let builder = RecordingBuilder::new().knob("vm.watermark_scale_factor", "10").gauges(
             Table::Zones,
             &Entity::on_node(0, "Normal"),
             &narrow,
         );
-        made.counters(Table::Vmstat, &Entity::default(), &[("allocstall_normal", &[stalls])])
+        builder.counters(Table::Vmstat, &Entity::default(), &[("allocstall_normal", &[stalls])])
     };
     assert_eq!(
-        about(made(700), "watermark").map(|advice| (advice.weight, advice.proposed)),
+        about(build(700), "watermark").map(|advice| (advice.weight, advice.proposed)),
         Some((Weight::Hurts, "200".to_owned()))
     );
-    assert_eq!(about(made(0), "watermark").map(|advice| advice.weight), Some(Weight::Hint));
+    assert_eq!(about(build(0), "watermark").map(|advice| advice.weight), Some(Weight::Hint));
 }
 
 #[test]
 fn dirty_limits_follow_the_devices_speed() {
     let slow: [(&str, &[i64]); 3] =
         [("write_bytes", &[40 << 30]), ("read_bytes", &[0]), ("io_ns", &[2_000_000_000_000])];
-    let made = RecordingBuilder::new().knob("vm.dirty_bytes", "1073741824").counters(
+    let builder = RecordingBuilder::new().knob("vm.dirty_bytes", "1073741824").counters(
         Table::Disks,
         &Entity::named("sda"),
         &slow,
     );
-    let advice = about(made, "vm.dirty_bytes").expect("50 s of writing");
+    let advice = about(builder, "vm.dirty_bytes").expect("50 s of writing");
     assert_eq!(advice.proposed, (20_u64 << 20).to_string());
     assert!(advice.evidence[0].text.contains("sda has moved 21 MB/s"), "{}", advice.evidence[0].text);
 }
@@ -105,8 +105,8 @@ fn other_settings_that_invite_stalls() {
 
 #[test]
 fn compactions_are_not_all_stated_as_those_of_huge_pages() {
-    let made = healthy().knob("thp.enabled", "always").knob("thp.defrag", "always");
-    let made = made.counters(Table::Vmstat, &Entity::default(), &[("compact_stall", &[4_000])]);
-    let advice = about(made, "thp.defrag").expect("advice");
+    let builder = healthy().knob("thp.enabled", "always").knob("thp.defrag", "always");
+    let builder = builder.counters(Table::Vmstat, &Entity::default(), &[("compact_stall", &[4_000])]);
+    let advice = about(builder, "thp.defrag").expect("advice");
     assert!(advice.evidence[0].text.contains("or other large blocks"), "{:?}", advice.evidence);
 }

@@ -1,4 +1,4 @@
-//! cache-dropped: a process made the kernel drop the page cache, and calls read again what had been cached.
+//! cache-dropped: a process made the kernel drop the page cache, and calls read the cached pages again.
 
 use std::collections::BTreeMap;
 
@@ -236,11 +236,11 @@ mod tests {
 
     #[test]
     fn the_kernels_log_line_names_the_process() {
-        let made = reads_beside(&rising(1, 4)).edit(|recording| {
+        let builder = reads_beside(&rising(1, 4)).edit(|recording| {
             recording.events.push(reported(START_NS - 1, "cron.sh (812): drop_caches: 3"));
             recording.events.push(reported(START_NS + 1_000_000_000, "cron.sh (815): drop_caches: 3"));
         });
-        let finding = made.found(&ENTRY).expect("dropped");
+        let finding = builder.found(&ENTRY).expect("dropped");
         let named: Vec<_> = finding.aggressors.iter().map(|one| (one.program.as_str(), one.means, one.share)).collect();
         // Three drops by the counters, two in the log.
         assert_eq!(named, [("cron.sh", Means::DroppedCache, 0.667)]);
@@ -259,11 +259,11 @@ mod tests {
     #[test]
     fn reads_before_the_drop_do_not_count() {
         // The counter rises in the second after the first sample; the log line is read a second later.
-        let made = reads_beside(&[0, 0, 1, 1]).edit(|recording| {
+        let builder = reads_beside(&[0, 0, 1, 1]).edit(|recording| {
             recording.calls[1].start_ns = START_NS + 1_500_000_000;
             recording.events.push(reported(START_NS + 3_000_000_000, "sh (812): drop_caches: 1"));
         });
-        let finding = made.found(&ENTRY).expect("dropped");
+        let finding = builder.found(&ENTRY).expect("dropped");
         assert_eq!(finding.lost_ns, Some(60_000_000));
         assert!(finding.against[0].text.contains("40"), "{:?}", finding.against);
     }

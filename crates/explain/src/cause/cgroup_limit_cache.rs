@@ -158,7 +158,7 @@ mod tests {
         let kind = flatwater_recording::ColumnKind::Counter;
         recording.series[0].columns.push(flatwater_recording::SeriesColumn::new("events_max", kind, hits));
         RecordingBuilder::new()
-            .edit(|made| made.series = recording.series)
+            .edit(|edited| edited.series = recording.series)
             .slow(OpKind::Write, &[(Cause::MemcgReclaim, 40.0)])
     }
 
@@ -178,13 +178,13 @@ mod tests {
     fn counters_that_the_log_lacks_are_not_zero() {
         let levels: [(&str, &[i64]); 3] =
             [("limit_bytes", &[512 << 20; 4]), ("usage_bytes", &[511 << 20; 4]), ("file", &[496 << 20; 4])];
-        let made = |columns: &[(&str, &[i64])]| {
-            let made = RecordingBuilder::new().gauges(Table::Cgroup, &Entity::named("/jobs/feed"), columns);
-            made.slow(OpKind::Write, &[(Cause::MemcgReclaim, 40.0)]).found(&ENTRY)
+        let build = |columns: &[(&str, &[i64])]| {
+            let builder = RecordingBuilder::new().gauges(Table::Cgroup, &Entity::named("/jobs/feed"), columns);
+            builder.slow(OpKind::Write, &[(Cause::MemcgReclaim, 40.0)]).found(&ENTRY)
         };
-        let finding = made(&levels).expect("full of cache");
+        let finding = build(&levels).expect("full of cache");
         assert!(!evidence_text(&finding).contains(" times"), "events are not in the log: {}", evidence_text(&finding));
-        assert!(made(&levels[..2]).is_none(), "what fills it is not in the log");
+        assert!(build(&levels[..2]).is_none(), "what fills it is not in the log");
     }
 
     #[test]

@@ -83,16 +83,16 @@ mod tests {
 
     #[test]
     fn a_throttled_cgroup_is_named_even_if_every_call_is_fast() {
-        let made = |ms_per_s: i64| {
+        let build = |ms_per_s: i64| {
             let throttled = rising(ms_per_s * 1_000_000, 6);
-            let made = RecordingBuilder::new().counters(
+            let builder = RecordingBuilder::new().counters(
                 Table::Cgroup,
                 &Entity::named("/batch"),
                 &[("cpu_throttled_ns", &throttled)],
             );
-            made.bucket("", OpKind::Write, &[2_000; 100])
+            builder.bucket("", OpKind::Write, &[2_000; 100])
         };
-        assert!(made(400).found(&ENTRY).is_some());
-        assert!(made(5).found(&ENTRY).is_none());
+        assert!(build(400).found(&ENTRY).is_some());
+        assert!(build(5).found(&ENTRY).is_none());
     }
 }

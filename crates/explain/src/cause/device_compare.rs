@@ -53,7 +53,7 @@ fn requests(facts: &Facts<'_>, name: &str) -> Option<(f64, f64)> {
     Some((count, spent_ns))
 }
 
-/// The sum of those that are known.
+/// The sum of the known values.
 fn known(one: Option<f64>, other: Option<f64>) -> Option<f64> {
     one.into_iter().chain(other).reduce(|one, other| one + other)
 }
@@ -73,13 +73,13 @@ fn from_twins(facts: &Facts<'_>) -> Option<Evidence> {
     });
     let each: Vec<Mean> = each.collect();
     let slowest = each.iter().max_by(|a, b| a.await_ms.total_cmp(&b.await_ms))?;
-    let alike = |other: &&Mean| {
+    let comparable = |other: &&Mean| {
         let ratio = other.requests_per_s / slowest.requests_per_s;
         other.name != slowest.name
             && kind(&other.name) == kind(&slowest.name)
             && (1.0 / LOAD_FACTOR..=LOAD_FACTOR).contains(&ratio)
     };
-    let mut twins: Vec<f64> = each.iter().filter(alike).map(|twin| twin.await_ms).collect();
+    let mut twins: Vec<f64> = each.iter().filter(comparable).map(|twin| twin.await_ms).collect();
     twins.sort_by(f64::total_cmp);
     let median = *twins.get(twins.len() / 2)?;
     if twins.len() < TWINS_MIN || slowest.await_ms < AWAIT_MS_MIN || slowest.await_ms < TWINS_FACTOR * median {
@@ -154,23 +154,23 @@ mod tests {
     use crate::testing::{RecordingBuilder, evidence_text, rising};
     use flatwater_recording::{Entity, Table};
 
-    fn disk(made: RecordingBuilder, name: &str, per_s: i64, ms: i64, busy_percent: i64) -> RecordingBuilder {
+    fn disk(builder: RecordingBuilder, name: &str, per_s: i64, ms: i64, busy_percent: i64) -> RecordingBuilder {
         let columns = [
             ("requests", rising(per_s, 8)),
             ("request_ns", rising(per_s * ms * 1_000_000, 8)),
             ("io_ns", rising(busy_percent * 10_000_000, 8)),
         ];
         let columns: Vec<(&str, &[i64])> = columns.iter().map(|(name, values)| (*name, values.as_slice())).collect();
-        made.counters(Table::Disks, &Entity::named(name), &columns)
+        builder.counters(Table::Disks, &Entity::named(name), &columns)
     }
 
     #[test]
     fn one_member_that_is_much_slower_than_its_twins() {
         let array = |ms: i64| {
-            let made = ["sda", "sdb", "sdd"]
+            let builder = ["sda", "sdb", "sdd"]
                 .into_iter()
-                .fold(RecordingBuilder::new(), |made, name| disk(made, name, 40, 6, 20));
-            disk(made, "sdc", 38, ms, 60)
+                .fold(RecordingBuilder::new(), |builder, name| disk(builder, name, 40, 6, 20));
+            disk(builder, "sdc", 38, ms, 60)
         };
         let finding = array(45).found(&ENTRY).expect("45 against 6 ms");
         assert!(
@@ -185,16 +185,16 @@ mod tests {
     #[test]
     fn a_hundred_thousand_windows_are_compared_quickly() {
         let rows = 100_000;
-        let made = disk(RecordingBuilder::new(), "sda", 40, 6, 98);
+        let builder = disk(RecordingBuilder::new(), "sda", 40, 6, 98);
         let columns = [
             ("requests", rising(40, rows)),
             ("request_ns", rising(6_000_000, rows)),
             ("io_ns", rising(990_000_000, rows)),
         ];
         let columns: Vec<(&str, &[i64])> = columns.iter().map(|(name, values)| (*name, values.as_slice())).collect();
-        let made = made.counters(Table::Disks, &Entity::named("sdb"), &columns);
+        let builder = builder.counters(Table::Disks, &Entity::named("sdb"), &columns);
         let begin = needs::cpu_time();
-        let _ = made.found(&ENTRY);
+        let _ = builder.found(&ENTRY);
         let spent = needs::cpu_time() - begin;
         assert!(spent.as_secs() < 30, "{spent:?} of CPU time; a quadratic comparison takes minutes");
     }
@@ -240,8 +240,8 @@ mod tests {
         let count = rising(10, 8);
         let columns: [(&str, &[i64]); 4] =
             [("write_bytes", &bytes), ("request_ns", &spent), ("io_ns", &busy), ("requests", &count)];
-        let made = RecordingBuilder::new().counters(Table::Disks, &Entity::named("sda"), &columns);
-        let finding = made.found(&ENTRY).expect("5 MiB/s where it did 200");
+        let builder = RecordingBuilder::new().counters(Table::Disks, &Entity::named("sda"), &columns);
+        let finding = builder.found(&ENTRY).expect("5 MiB/s where it did 200");
         assert!(evidence_text(&finding).contains("of the peak rate"), "{}", evidence_text(&finding));
     }
 }

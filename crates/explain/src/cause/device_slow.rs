@@ -401,11 +401,11 @@ mod tests {
     fn iowait_alone_is_weak_evidence() {
         let (wait, idle) = (rising(450_000_000, 10), rising(550_000_000, 10));
         let all = Entity::named("all");
-        let made = |blocked: i64| {
-            let made = RecordingBuilder::new().counters(Table::Cpu, &all, &[("iowait_ns", &wait), ("idle_ns", &idle)]);
-            made.gauges(Table::Cpu, &all, &[("procs_blocked", &[blocked; 10])])
+        let build = |blocked: i64| {
+            let builder = RecordingBuilder::new().counters(Table::Cpu, &all, &[("iowait_ns", &wait), ("idle_ns", &idle)]);
+            builder.gauges(Table::Cpu, &all, &[("procs_blocked", &[blocked; 10])])
         };
-        assert!(made(3).found(&ENTRY).is_some_and(|finding| finding.weight < 0.5));
-        assert!(made(0).found(&ENTRY).is_none());
+        assert!(build(3).found(&ENTRY).is_some_and(|finding| finding.weight < 0.5));
+        assert!(build(0).found(&ENTRY).is_none());
     }
 }

@@ -72,8 +72,8 @@ mod tests {
     /// A slow write whose time was spent in this stack.
     fn asleep_in(frames: &[&str]) -> RecordingBuilder {
         let known = meaning(frames).expect("a known frame");
-        let made = RecordingBuilder::new().slow(OpKind::Write, &[(known.cause, 40.0)]).stack(frames);
-        made.edit(|recording| recording.calls[0].segments[0].cause_basis = CauseBasis::Stack)
+        let builder = RecordingBuilder::new().slow(OpKind::Write, &[(known.cause, 40.0)]).stack(frames);
+        builder.edit(|recording| recording.calls[0].segments[0].cause_basis = CauseBasis::Stack)
     }
 
     #[test]

@@ -100,8 +100,8 @@ mod tests {
             }))
             .collect();
         let blocked: Vec<i64> = std::iter::once(0).chain(blocked.iter().copied()).collect();
-        let made = RecordingBuilder::new().counters(Table::Vmstat, &Entity::default(), &[("pgpgout", &total)]);
-        made.gauges(Table::Cpu, &Entity::named("all"), &[("procs_blocked", &blocked)])
+        let builder = RecordingBuilder::new().counters(Table::Vmstat, &Entity::default(), &[("pgpgout", &total)]);
+        builder.gauges(Table::Cpu, &Entity::named("all"), &[("procs_blocked", &blocked)])
     }
 
     #[test]

@@ -203,8 +203,8 @@ mod tests {
 
     #[test]
     fn failing_single_pages_mean_memory_shortage() {
-        let failure = |made: RecordingBuilder, order: u32| {
-            made.report(&format!("cc1: page allocation failure. order:{order}, mode:0x20"))
+        let failure = |builder: RecordingBuilder, order: u32| {
+            builder.report(&format!("cc1: page allocation failure. order:{order}, mode:0x20"))
         };
         assert!(failure(failure(RecordingBuilder::new(), 0), 1).found(&ENTRY).is_none());
         assert!(failure(failure(failure(RecordingBuilder::new(), 0), 3), 3).found(&ENTRY).is_some());
@@ -214,8 +214,8 @@ mod tests {
     fn a_kill_for_a_block_while_pages_are_free() {
         let zone = |free: i64| {
             let columns: [(&str, &[i64]); 4] = [("free", &[free]), ("min", &[761]), ("low", &[951]), ("high", &[1141])];
-            let made = RecordingBuilder::new().gauges(Table::Zones, &Entity::on_node(0, "Normal"), &columns);
-            made.report("squid invoked oom-killer: gfp_mask=0x42d0, order=3, oom_score_adj=0")
+            let builder = RecordingBuilder::new().gauges(Table::Zones, &Entity::on_node(0, "Normal"), &columns);
+            builder.report("squid invoked oom-killer: gfp_mask=0x42d0, order=3, oom_score_adj=0")
         };
         let finding = zone(28_622).found(&ENTRY).expect("28622 pages free");
         assert!(

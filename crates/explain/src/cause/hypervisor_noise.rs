@@ -122,8 +122,8 @@ mod tests {
                 columns.iter().map(|(name, percent)| (*name, rising(percent * 10_000_000, 10))).collect();
             let columns: Vec<(&str, &[i64])> =
                 columns.iter().map(|(name, values)| (*name, values.as_slice())).collect();
-            let made = RecordingBuilder::new().counters(Table::Cpu, &Entity::named("all"), &columns);
-            made.edit(|recording| recording.header.source = Source::Import).found(&ENTRY)
+            let builder = RecordingBuilder::new().counters(Table::Cpu, &Entity::named("all"), &columns);
+            builder.edit(|recording| recording.header.source = Source::Import).found(&ENTRY)
         };
         let whole = shown(&[("user_ns", 40), ("system_ns", 20), ("idle_ns", 20), ("iowait_ns", 5)]).expect("15 %");
         assert!(

@@ -120,23 +120,23 @@ mod tests {
     #[test]
     fn pages_lost_with_inodes_are_named() {
         let (many, few) = (rising(4_000, 8), rising(30, 8));
-        let made = |steal: &[i64]| {
+        let build = |steal: &[i64]| {
             RecordingBuilder::new().counters(Table::Vmstat, &Entity::default(), &[("kswapd_inodesteal", steal)])
         };
-        assert!(made(&many).found(&ENTRY).is_some());
-        assert!(made(&few).found(&ENTRY).is_none());
+        assert!(build(&many).found(&ENTRY).is_some());
+        assert!(build(&few).found(&ENTRY).is_none());
     }
 
     #[test]
     fn inodes_that_only_grow_did_not_fall() {
         let shown = |inodes: &[i64]| {
-            let made = RecordingBuilder::new().counters(
+            let builder = RecordingBuilder::new().counters(
                 Table::Vmstat,
                 &Entity::default(),
                 &[("kswapd_inodesteal", &rising(4_000, inodes.len()))],
             );
-            let made = made.gauges(Table::Workload, &Entity::default(), &[("inodes", inodes)]);
-            evidence_text(&made.found(&ENTRY).expect("4000 pages/s"))
+            let builder = builder.gauges(Table::Workload, &Entity::default(), &[("inodes", inodes)]);
+            evidence_text(&builder.found(&ENTRY).expect("4000 pages/s"))
         };
         assert!(shown(&[900, 700, 200, 400]).contains("cached inodes fell from 900 to 200"));
         assert!(!shown(&[200, 400, 700, 900]).contains("fell"), "the lowest reading is the first");

@@ -79,10 +79,10 @@ mod tests {
 
     /// CPUs with these shares of soft interrupts, percent; the remaining time is idle.
     fn machine(softirq: &[i64]) -> RecordingBuilder {
-        softirq.iter().enumerate().fold(RecordingBuilder::new(), |made, (number, percent)| {
+        softirq.iter().enumerate().fold(RecordingBuilder::new(), |builder, (number, percent)| {
             let (busy, idle) = ([0, *percent], [0, 100 - percent]);
             let columns: [(&str, &[i64]); 2] = [("softirq_ns", &busy), ("idle_ns", &idle)];
-            made.counters(Table::Cpu, &Entity::named(&number.to_string()), &columns)
+            builder.counters(Table::Cpu, &Entity::named(&number.to_string()), &columns)
         })
     }
 

@@ -106,8 +106,8 @@ fn of_controller(facts: &Facts<'_>) -> Option<Finding> {
         return None;
     }
     let table = facts.recording.table(Table::Cgroup)?;
-    let held = table.by_entity().filter_map(|(entity, rows)| held_back(facts, &entity.name, &rows));
-    let (confidence, evidence) = held.max_by(|a, b| a.0.total_cmp(&b.0))?;
+    let throttled = table.by_entity().filter_map(|(entity, rows)| held_back(facts, &entity.name, &rows));
+    let (confidence, evidence) = throttled.max_by(|a, b| a.0.total_cmp(&b.0))?;
     let headline = "an I/O controller (blk-iocost, blk-iolatency) held the cgroup back";
     let finding = Finding::inferred(CauseId::IoThrottle, confidence, headline).with([evidence]);
     let finding = finding.fix(Fix::advice("give the cgroup more: io.weight or io.cost.qos; io.latency of the others"));
@@ -167,8 +167,8 @@ mod tests {
         let paste = |mib: i64| {
             let limit: [(&str, &[i64]); 1] = [("io_max_write_bytes", &[10 << 20])];
             let written: Vec<i64> = (0..6).map(|second| (second * mib) << 20).collect();
-            let made = RecordingBuilder::new().gauges(Table::Cgroup, &Entity::named("/jobs on 8:0"), &limit);
-            made.counters(Table::Disks, &Entity::named("sda"), &[("write_bytes", &written)])
+            let builder = RecordingBuilder::new().gauges(Table::Cgroup, &Entity::named("/jobs on 8:0"), &limit);
+            builder.counters(Table::Disks, &Entity::named("sda"), &[("write_bytes", &written)])
                 .edit(|recording| recording.header.source = flatwater_recording::Source::Import)
         };
         let finding = paste(10).found(&ENTRY).expect("at the limit");

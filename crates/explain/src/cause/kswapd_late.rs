@@ -78,8 +78,8 @@ mod tests {
             ("pgsteal", rising(steal_per_s, 8)),
         ];
         let columns: Vec<(&str, &[i64])> = columns.iter().map(|(name, values)| (*name, values.as_slice())).collect();
-        let made = RecordingBuilder::new().counters(Table::Vmstat, &Entity::default(), &columns);
-        made.slow(OpKind::Write, &[(Cause::DirectReclaim, 25.0)])
+        let builder = RecordingBuilder::new().counters(Table::Vmstat, &Entity::default(), &columns);
+        builder.slow(OpKind::Write, &[(Cause::DirectReclaim, 25.0)])
     }
 
     #[test]

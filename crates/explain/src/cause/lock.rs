@@ -84,9 +84,9 @@ mod tests {
 
     #[test]
     fn the_innermost_known_place_names_the_lock_and_its_fix() {
-        let made = RecordingBuilder::new().slow(OpKind::Write, &[(Cause::Compute, 0.1), (Cause::Lock, 95.0)]);
+        let builder = RecordingBuilder::new().slow(OpKind::Write, &[(Cause::Compute, 0.1), (Cause::Lock, 95.0)]);
         let frames = ["rwsem_down_write_slowpath", "down_write", "ext4_da_get_block_prep", "ext4_buffered_write_iter"];
-        let finding = made.stack(&frames).found(&ENTRY).expect("95 ms");
+        let finding = builder.stack(&frames).found(&ENTRY).expect("95 ms");
         assert!(
             evidence_text(&finding).contains("95 ms (100 %) waiting for i_data_sem"),
             "{}",
@@ -105,10 +105,10 @@ mod tests {
 
     #[test]
     fn an_unknown_lock_is_not_guessed() {
-        let made = RecordingBuilder::new()
+        let builder = RecordingBuilder::new()
             .slow(OpKind::Write, &[(Cause::Lock, 20.0)])
             .stack(&["__mutex_lock", "some_driver_write"]);
-        let finding = made.found(&ENTRY).expect("20 ms");
+        let finding = builder.found(&ENTRY).expect("20 ms");
         assert!(!evidence_text(&finding).contains("usually held by"), "{}", evidence_text(&finding));
     }
 }

@@ -62,9 +62,9 @@ mod tests {
 
     #[test]
     fn the_penalty_after_the_call_counts() {
-        let made = RecordingBuilder::new().slow(OpKind::Write, &[(Cause::Compute, 0.1)]);
+        let builder = RecordingBuilder::new().slow(OpKind::Write, &[(Cause::Compute, 0.1)]);
         let finding =
-            made.edit(|recording| recording.calls[0].after_exit_ns = 80_000_000).found(&ENTRY).expect("80 ms");
+            builder.edit(|recording| recording.calls[0].after_exit_ns = 80_000_000).found(&ENTRY).expect("80 ms");
         assert_eq!(finding.lost_ns, Some(80_000_000));
     }
 

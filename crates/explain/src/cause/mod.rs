@@ -14,7 +14,7 @@ pub struct CauseEntry {
     pub span: Option<Cause>,
     /// One line.
     pub headline: &'static str,
-    /// What the kernel does and why the caller pays, with functions, files and versions.
+    /// The kernel's mechanism and why it delays the caller, with functions, files and versions.
     pub mechanism: &'static str,
     /// The kernels that are affected.
     pub kernels: &'static str,

@@ -94,19 +94,19 @@ mod tests {
 
     #[test]
     fn waiting_for_slabs_while_a_reader_walks_them() {
-        let made = || RecordingBuilder::new().slow(OpKind::Write, &[(Cause::SlabRefill, 40.0)]);
-        assert!(made().knob("monitor.slabinfo_interval", "1000").found(&ENTRY).is_some());
-        let many = || made().gauges(Table::Slabs, &Entity::named("buffer_head"), &[("num_objs", &[15_000_000])]);
+        let build = || RecordingBuilder::new().slow(OpKind::Write, &[(Cause::SlabRefill, 40.0)]);
+        assert!(build().knob("monitor.slabinfo_interval", "1000").found(&ENTRY).is_some());
+        let many = || build().gauges(Table::Slabs, &Entity::named("buffer_head"), &[("num_objs", &[15_000_000])]);
         let finding = many().kernel("2.6.32").found(&ENTRY).expect("a walk holds the list lock");
         assert!(finding.headline.contains("may hold") && evidence_text(&finding).contains("would take"), "{finding:?}");
         assert!(many().found(&ENTRY).is_none(), "6.18 walks no slabs");
-        assert!(made().found(&ENTRY).is_none(), "nothing points to a reader");
+        assert!(build().found(&ENTRY).is_none(), "nothing points to a reader");
     }
 
     #[test]
     fn a_reader_in_the_stacks_of_a_lock() {
-        let made = RecordingBuilder::new().slow(OpKind::PageFault, &[(Cause::Lock, 40.0)]);
-        assert!(made.stack(&["show_smap", "seq_read_iter"]).found(&ENTRY).is_some());
+        let builder = RecordingBuilder::new().slow(OpKind::PageFault, &[(Cause::Lock, 40.0)]);
+        assert!(builder.stack(&["show_smap", "seq_read_iter"]).found(&ENTRY).is_some());
         assert!(
             RecordingBuilder::new()
                 .slow(OpKind::Write, &[(Cause::Lock, 40.0)])

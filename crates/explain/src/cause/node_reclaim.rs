@@ -97,8 +97,8 @@ mod tests {
             ("pgsteal", &rising(2_900, 20)),
             ("allocstall", &[4; 20]),
         ];
-        let made = RecordingBuilder::new().counters(Table::Vmstat, &Entity::default(), &columns);
-        let finding = made.knob("vm.zone_reclaim_mode", "1").found(&ENTRY).expect("node reclaim");
+        let builder = RecordingBuilder::new().counters(Table::Vmstat, &Entity::default(), &columns);
+        let finding = builder.knob("vm.zone_reclaim_mode", "1").found(&ENTRY).expect("node reclaim");
         assert!(evidence_text(&finding).contains("without a stall in the allocator"), "{}", evidence_text(&finding));
     }
 

@@ -80,8 +80,8 @@ mod tests {
     use crate::{CauseId, Conclusion, Explanation};
     use flatwater_recording::{Entity, OpKind, Source, Table};
 
-    fn pasted(made: RecordingBuilder) -> Explanation {
-        made.edit(|recording| recording.header.source = Source::Import).explained()
+    fn pasted(builder: RecordingBuilder) -> Explanation {
+        builder.edit(|recording| recording.header.source = Source::Import).explained()
     }
 
     #[test]
@@ -105,14 +105,14 @@ mod tests {
 
     #[test]
     fn one_open_in_110_ms_is_not_quiet() {
-        let made = |times: usize, ms: u64| {
-            let made = RecordingBuilder::new().bucket("", OpKind::Open, &vec![20_000; times]);
-            made.edit(|recording| recording.header.duration_ns = ms * 1_000_000).explained()
+        let build = |times: usize, ms: u64| {
+            let builder = RecordingBuilder::new().bucket("", OpKind::Open, &vec![20_000; times]);
+            builder.edit(|recording| recording.header.duration_ns = ms * 1_000_000).explained()
         };
-        let few = made(1, 110);
+        let few = build(1, 110);
         assert_eq!(few.conclusion, Conclusion::NotEnough);
         assert!(few.findings[0].headline.contains("1 open() in 110 ms"), "{}", few.findings[0].headline);
-        assert_eq!(made(500, 60_000).conclusion, Conclusion::Quiet);
+        assert_eq!(build(500, 60_000).conclusion, Conclusion::Quiet);
     }
 
     #[test]
@@ -127,8 +127,8 @@ mod tests {
         let idle: Vec<i64> = (0..20).map(|second| second * 980_000_000).collect();
         let wait: Vec<i64> = (0..20).map(|second| second * 1_000_000).collect();
         let all = Entity::named("all");
-        let made = RecordingBuilder::new().counters(Table::Cpu, &all, &[("idle_ns", &idle), ("iowait_ns", &wait)]);
-        let explanation = pasted(made.gauges(Table::Cpu, &all, &[("procs_blocked", &[0; 20])]));
+        let builder = RecordingBuilder::new().counters(Table::Cpu, &all, &[("idle_ns", &idle), ("iowait_ns", &wait)]);
+        let explanation = pasted(builder.gauges(Table::Cpu, &all, &[("procs_blocked", &[0; 20])]));
         assert_eq!(explanation.conclusion, Conclusion::Quiet);
         let text = crate::testing::evidence_text(&explanation.findings[0]);
         assert!(text.contains("waited for I/O"), "{text}");
@@ -139,8 +139,8 @@ mod tests {
         let idle: Vec<i64> = (0..20).map(|second| second * 745_000_000).collect();
         let wait: Vec<i64> = (0..20).map(|second| second * 250_000_000).collect();
         let all = Entity::named("all");
-        let made = RecordingBuilder::new().counters(Table::Cpu, &all, &[("idle_ns", &idle), ("iowait_ns", &wait)]);
-        let explanation = pasted(made);
+        let builder = RecordingBuilder::new().counters(Table::Cpu, &all, &[("idle_ns", &idle), ("iowait_ns", &wait)]);
+        let explanation = pasted(builder);
         assert_eq!(explanation.conclusion, Conclusion::NotEnough);
         assert!(explanation.findings[0].settle.contains("iostat"), "{}", explanation.findings[0].settle);
     }

@@ -171,22 +171,22 @@ mod tests {
         let mb = |levels: [i64; 6]| levels.map(|level| level * MB);
         let levels: [(&str, &[i64]); 3] =
             [("Buffers_bytes", &mb(buffers)), ("Cached_bytes", &mb(cached)), ("MemFree_bytes", &mb(free))];
-        let made = RecordingBuilder::new().gauges(Table::Meminfo, &Entity::default(), &levels);
+        let builder = RecordingBuilder::new().gauges(Table::Meminfo, &Entity::default(), &levels);
         let reads = rising(reads_per_s, 7);
-        let made = made.counters(Table::Vmstat, &Entity::default(), &[("pgpgin", &reads)]);
-        made.gauges(Table::Cpu, &Entity::named("all"), &[("procs_blocked", &blocked)])
+        let builder = builder.counters(Table::Vmstat, &Entity::default(), &[("pgpgin", &reads)]);
+        builder.gauges(Table::Cpu, &Entity::named("all"), &[("procs_blocked", &blocked)])
     }
 
     #[test]
     fn buffers_that_displace_everything_are_named() {
-        let made = machine(
+        let builder = machine(
             [70, 150, 250, 330, 380, 380],
             [10, 40, 45, 44, 42, 42],
             [400, 300, 190, 100, 4, 3],
             [0, 1, 4, 90, 110, 100],
             400,
         );
-        let finding = made.kernel("2.2.3").found(&ENTRY).expect("orphans");
+        let finding = builder.kernel("2.2.3").found(&ENTRY).expect("orphans");
         assert!(evidence_text(&finding).contains("70 MiB to 380 MiB"), "{}", evidence_text(&finding));
     }
 

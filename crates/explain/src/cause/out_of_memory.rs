@@ -209,9 +209,9 @@ mod tests {
         let ours = || timed(Cause::JournalCommit).edit(|recording| recording.header.target.pids.push(4711));
         assert_eq!(ours().explained().findings[0].cause, CauseId::OutOfMemory, "whatever its calls waited for");
         let noted = |line: &str| {
-            let made = RecordingBuilder::new().slow(OpKind::Write, &[(Cause::JournalCommit, 40.0)]).report(line);
-            let made = made.edit(|recording| recording.header.target.pids.push(4711));
-            made.explained().notes.iter().map(ToString::to_string).collect::<Vec<_>>().join("|")
+            let builder = RecordingBuilder::new().slow(OpKind::Write, &[(Cause::JournalCommit, 40.0)]).report(line);
+            let builder = builder.edit(|recording| recording.header.target.pids.push(4711));
+            builder.explained().notes.iter().map(ToString::to_string).collect::<Vec<_>>().join("|")
         };
         assert!(noted(line).contains("at the limit of a memory cgroup"), "{}", noted(line));
         let bound = noted("Out of memory: Killed process 4711 (java) total-vm:9000000kB");

@@ -117,11 +117,11 @@ mod tests {
 
     #[test]
     fn a_slow_sync_of_an_application_is_named_without_an_aggressor() {
-        let made = |op| RecordingBuilder::new().slow(op, &[(Cause::Unexplained, 1800.0)]);
-        let pasted = |op| made(op).edit(|recording| recording.header.source = Source::Import);
+        let build = |op| RecordingBuilder::new().slow(op, &[(Cause::Unexplained, 1800.0)]);
+        let pasted = |op| build(op).edit(|recording| recording.header.source = Source::Import);
         let finding = pasted(OpKind::Fdatasync).found(&ENTRY).expect("1.8 s");
         assert!(finding.weight < 0.5 && !finding.against.is_empty() && finding.settle.contains("iostat"));
         assert!(pasted(OpKind::Read).found(&ENTRY).is_none(), "a read does not wait for writeback");
-        assert!(made(OpKind::Fdatasync).found(&ENTRY).is_none(), "the tracer would have seen where it waited");
+        assert!(build(OpKind::Fdatasync).found(&ENTRY).is_none(), "the tracer would have seen where it waited");
     }
 }

@@ -271,17 +271,17 @@ mod tests {
     #[test]
     fn a_snapshot_of_watermarks_gives_its_figures() {
         let zone: [(&str, &[i64]); 3] = [("free", &[174_188]), ("min", &[131_132]), ("low", &[163_915])];
-        let made = RecordingBuilder::new().gauges(Table::Zones, &Entity::on_node(1, "Normal"), &zone);
+        let builder = RecordingBuilder::new().gauges(Table::Zones, &Entity::on_node(1, "Normal"), &zone);
         assert!(
-            evidence_text(&made.explained().findings[0])
+            evidence_text(&builder.explained().findings[0])
                 .contains("node 1 zone Normal: free 174188 pages at least, above low (163915); min 131132")
         );
     }
 
     #[test]
     fn a_quiet_run_gives_its_figures() {
-        let made = RecordingBuilder::new().bucket("", OpKind::Write, &[1_900; 50_000]);
-        let explanation = made.slow(OpKind::Write, &[(Cause::RunQueue, 1.4)]).explained();
+        let builder = RecordingBuilder::new().bucket("", OpKind::Write, &[1_900; 50_000]);
+        let explanation = builder.slow(OpKind::Write, &[(Cause::RunQueue, 1.4)]).explained();
         assert_eq!(explanation.findings.len(), 1);
         let text = evidence_text(&explanation.findings[0]);
         assert!(text.contains("1 calls were over 1 ms: 1.40 ms in 10 s") && text.contains("50000 calls"), "{text}");
@@ -290,19 +290,19 @@ mod tests {
     /// T4: `quiet` says what was watched: all operations, not only the first three.
     #[test]
     fn all_operations_that_were_watched_are_counted() {
-        let mut made = RecordingBuilder::new();
+        let mut builder = RecordingBuilder::new();
         for (place, op) in
             [OpKind::Write, OpKind::Read, OpKind::Open, OpKind::Close, OpKind::Stat].into_iter().enumerate()
         {
-            made = made.bucket("", op, &vec![1_900; 100 * (place + 1)]);
+            builder = builder.bucket("", op, &vec![1_900; 100 * (place + 1)]);
         }
-        let text = evidence_text(&made.explained().findings[0]);
+        let text = evidence_text(&builder.explained().findings[0]);
         assert!(text.contains("calls of 2 other operations") && text.contains("would be listed"), "{text}");
     }
 
     /// The first finding of an imported log.
-    fn pasted(made: RecordingBuilder) -> CauseId {
-        made.edit(|recording| recording.header.source = Source::Import).explained().findings[0].cause
+    fn pasted(builder: RecordingBuilder) -> CauseId {
+        builder.edit(|recording| recording.header.source = Source::Import).explained().findings[0].cause
     }
 
     #[test]
@@ -321,10 +321,10 @@ mod tests {
 
     #[test]
     fn lost_events_may_be_those_of_a_slow_call() {
-        let made = || RecordingBuilder::new().bucket("", OpKind::Write, &[1_900; 50_000]);
-        let whole = evidence_text(&made().explained().findings[0]);
+        let build = || RecordingBuilder::new().bucket("", OpKind::Write, &[1_900; 50_000]);
+        let whole = evidence_text(&build().explained().findings[0]);
         assert!(whole.contains("would be listed") && !whole.contains("unless its events were lost"), "{whole}");
-        let lost = evidence_text(&made().edit(|recording| recording.header.losses.lost = 3).explained().findings[0]);
+        let lost = evidence_text(&build().edit(|recording| recording.header.losses.lost = 3).explained().findings[0]);
         assert!(lost.contains("unless its events were lost"), "{lost}");
     }
 

@@ -190,8 +190,8 @@ mod tests {
         let (hit, miss) = (rising(3_000, 10), rising(miss_per_s, 10));
         let remote: [(&str, &[i64]); 2] = [("numa_hit", &hit), ("numa_miss", &miss)];
         let local: [(&str, &[i64]); 2] = [("numa_hit", &hit), ("numa_miss", &[0; 10])];
-        let made = RecordingBuilder::new().counters(Table::Nodes, &Entity::on_node(0, ""), &remote);
-        made.counters(Table::Nodes, &Entity::on_node(1, ""), &local)
+        let builder = RecordingBuilder::new().counters(Table::Nodes, &Entity::on_node(0, ""), &remote);
+        builder.counters(Table::Nodes, &Entity::on_node(1, ""), &local)
     }
 
     #[test]
@@ -204,8 +204,8 @@ mod tests {
         );
         assert!(finding.against[0].text.starts_with("the log does not show the free memory"), "{:?}", finding.against);
         let even: [(&str, &[i64]); 1] = [("MemFree_bytes", &[80 << 20; 10])];
-        let made = nodes(2_000).gauges(Table::Nodes, &Entity::on_node(0, ""), &even);
-        let finding = made.gauges(Table::Nodes, &Entity::on_node(1, ""), &even).found(&ENTRY).expect("spill");
+        let builder = nodes(2_000).gauges(Table::Nodes, &Entity::on_node(0, ""), &even);
+        let finding = builder.gauges(Table::Nodes, &Entity::on_node(1, ""), &even).found(&ENTRY).expect("spill");
         assert!(finding.against[0].text.starts_with("no node always had much more"), "{:?}", finding.against);
     }
 
@@ -221,9 +221,9 @@ mod tests {
             let pages: [(&str, &[i64]); 2] = [("FilePages_bytes", &files), ("MemFree_bytes", &[80 << 20; 10])];
             let full: [(&str, &[i64]); 1] = [("MemFree_bytes", &[free_of_1; 10])];
             let [first, second] = [Entity::on_node(0, ""), Entity::on_node(1, "")];
-            let made =
+            let builder =
                 RecordingBuilder::new().counters(Table::Nodes, &first, &remote).counters(Table::Nodes, &second, &local);
-            made.gauges(Table::Nodes, &first, &pages).gauges(Table::Nodes, &second, &full).found(&ENTRY)
+            builder.gauges(Table::Nodes, &first, &pages).gauges(Table::Nodes, &second, &full).found(&ENTRY)
         };
         let finding = spilt(1 << 20).expect("spill");
         assert!(
@@ -240,7 +240,7 @@ mod tests {
     /// second.
     #[test]
     fn in_distorted_time_the_share_decides_and_not_the_rate() {
-        let slow = |made: RecordingBuilder| made.edit(|recording| recording.header.time_distorted = true).found(&ENTRY);
+        let slow = |builder: RecordingBuilder| builder.edit(|recording| recording.header.time_distorted = true).found(&ENTRY);
         let of = |miss_per_s: i64, hit_per_s: i64| {
             let (hit, miss) = (rising(hit_per_s, 30), rising(miss_per_s, 30));
             let remote: [(&str, &[i64]); 2] = [("numa_hit", &hit), ("numa_miss", &miss)];
@@ -266,9 +266,9 @@ mod tests {
             let local: [(&str, &[i64]); 2] = [("numa_hit", &hit), ("numa_miss", &none)];
             let filled: [(&str, &[i64]); 2] = [("FilePages_bytes", &files), ("MemFree_bytes", &of_0)];
             let full: [(&str, &[i64]); 1] = [("MemFree_bytes", &of_1)];
-            let made =
+            let builder =
                 RecordingBuilder::new().counters(Table::Nodes, &first, &remote).counters(Table::Nodes, &second, &local);
-            made.gauges(Table::Nodes, &first, &filled).gauges(Table::Nodes, &second, &full).found(&ENTRY)
+            builder.gauges(Table::Nodes, &first, &filled).gauges(Table::Nodes, &second, &full).found(&ENTRY)
         };
         let mut filling = [1 << 20; 10];
         filling[0] = 30 << 20;

@@ -172,7 +172,7 @@ mod tests {
 
     #[test]
     fn constant_pressure_is_a_finding_for_logs_only() {
-        let made = |percent: i64| {
+        let build = |percent: i64| {
             let share = [percent * 100; 1];
             let columns: [(&str, &[i64]); 3] = [
                 ("some_avg10_centipercent", &share),
@@ -181,18 +181,18 @@ mod tests {
             ];
             RecordingBuilder::new().gauges(Table::Pressure, &Entity::named("cpu"), &columns)
         };
-        let pasted = |percent| made(percent).edit(|recording| recording.header.import = Some(Default::default()));
+        let pasted = |percent| build(percent).edit(|recording| recording.header.import = Some(Default::default()));
         let finding = pasted(97).found(&ENTRY).expect("97 % of minutes");
         assert!(finding.weight < 0.6 && evidence_text(&finding).contains("97 %"), "{}", evidence_text(&finding));
-        assert!(pasted(60).found(&ENTRY).is_none() && made(97).found(&ENTRY).is_none());
+        assert!(pasted(60).found(&ENTRY).is_none() && build(97).found(&ENTRY).is_none());
     }
 
     /// Fast calls, of which one in a hundred began `late_ms` late, under this CPU pressure.
     fn late(late_ms: u64, pressure_percent: i64) -> RecordingBuilder {
         let waited = rising(pressure_percent * 10_000, 10);
-        let made =
+        let builder =
             RecordingBuilder::new().counters(Table::Pressure, &Entity::named("cpu"), &[("some_total_us", &waited)]);
-        made.bucket("", OpKind::Write, &[3_000; 1_000]).edit(|recording| {
+        builder.bucket("", OpKind::Write, &[3_000; 1_000]).edit(|recording| {
             let mut due = histogram();
             (0..1_000_u64)
                 .for_each(|call| due.saturating_record(if call % 100 == 0 { late_ms * 1_000_000 } else { 9_000 }));

@@ -323,8 +323,8 @@ mod tests {
 
     fn listed(name: &str, levels_mb: &[i64]) -> RecordingBuilder {
         let levels: Vec<i64> = levels_mb.iter().map(|level| level * MB).collect();
-        let made = RecordingBuilder::new().gauges(Table::Slabs, &Entity::named(name), &[("size_bytes", &levels)]);
-        made.gauges(Table::Slabs, &Entity::named("task_struct"), &[("size_bytes", &vec![40 * MB; levels.len()])])
+        let builder = RecordingBuilder::new().gauges(Table::Slabs, &Entity::named(name), &[("size_bytes", &levels)]);
+        builder.gauges(Table::Slabs, &Entity::named("task_struct"), &[("size_bytes", &vec![40 * MB; levels.len()])])
     }
 
     #[test]
@@ -344,14 +344,14 @@ mod tests {
 
     #[test]
     fn unreclaimable_slab_without_the_size_of_memory_is_named_where_it_grows_or_is_huge() {
-        let made = |levels_mb: &[i64]| {
+        let build = |levels_mb: &[i64]| {
             let levels: Vec<i64> = levels_mb.iter().map(|level| level * MB).collect();
             RecordingBuilder::new().gauges(Table::Meminfo, &Entity::default(), &[("SUnreclaim_bytes", &levels)])
         };
-        assert!(made(&[80, 400, 900, 1_500]).found(&ENTRY).is_some(), "it grows");
-        assert!(made(&[9_000]).found(&ENTRY).is_some(), "more than any machine needs");
-        assert!(made(&[300]).found(&ENTRY).is_none());
-        assert!(made(&[900, 400, 900, 1_500]).found(&ENTRY).is_none(), "it gives back");
+        assert!(build(&[80, 400, 900, 1_500]).found(&ENTRY).is_some(), "it grows");
+        assert!(build(&[9_000]).found(&ENTRY).is_some(), "more than any machine needs");
+        assert!(build(&[300]).found(&ENTRY).is_none());
+        assert!(build(&[900, 400, 900, 1_500]).found(&ENTRY).is_none(), "it gives back");
     }
 
     #[test]

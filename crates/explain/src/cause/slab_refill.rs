@@ -104,9 +104,9 @@ mod tests {
 
     #[test]
     fn the_page_allocator_is_cleared_with_its_figure() {
-        let made = RecordingBuilder::new()
+        let builder = RecordingBuilder::new()
             .slow(OpKind::Write, &[(Cause::Compute, 0.05), (Cause::PageAllocation, 0.009), (Cause::SlabRefill, 40.48)]);
-        let finding = made.stack(&["cache_alloc_refill", "kmem_cache_alloc"]).found(&ENTRY).expect("40 ms");
+        let finding = builder.stack(&["cache_alloc_refill", "kmem_cache_alloc"]).found(&ENTRY).expect("40 ms");
         let text = evidence_text(&finding);
         assert!(text.contains("99.9 % of the worst call") && text.contains("inside cache_alloc_refill"), "{text}");
         assert!(text.contains("not page allocation, since the page allocator took 9 us"), "{text}");
@@ -114,8 +114,8 @@ mod tests {
 
     #[test]
     fn a_slow_page_allocator_is_not_cleared() {
-        let made =
+        let builder =
             RecordingBuilder::new().slow(OpKind::Write, &[(Cause::PageAllocation, 30.0), (Cause::SlabRefill, 12.0)]);
-        assert!(!evidence_text(&made.found(&ENTRY).expect("12 ms")).contains("not page allocation"));
+        assert!(!evidence_text(&builder.found(&ENTRY).expect("12 ms")).contains("not page allocation"));
     }
 }

@@ -246,12 +246,12 @@ mod tests {
     #[test]
     fn half_as_much_for_some_seconds_is_a_storm() {
         let (into, out) = ([0, 190, 390, 780, 780, 780], [0, 110, 200, 470, 470, 470]);
-        let made = |into: &[i64], out: &[i64]| {
+        let build = |into: &[i64], out: &[i64]| {
             let columns: [(&str, &[i64]); 2] = [("pswpin", into), ("pswpout", out)];
             RecordingBuilder::new().counters(Table::Vmstat, &Entity::default(), &columns)
         };
-        assert!(made(&into, &out).found(&ENTRY).is_some(), "three windows of 0.7 MiB/s and more");
-        assert!(made(&[0, 190, 190, 580, 580, 770], &out).found(&ENTRY).is_none(), "now and then");
+        assert!(build(&into, &out).found(&ENTRY).is_some(), "three windows of 0.7 MiB/s and more");
+        assert!(build(&[0, 190, 190, 580, 580, 770], &out).found(&ENTRY).is_none(), "now and then");
     }
 
     #[test]
@@ -267,7 +267,7 @@ mod tests {
     #[test]
     fn one_way_or_a_trickle_is_not() {
         let blocked =
-            |made: RecordingBuilder| made.gauges(Table::Cpu, &Entity::named("all"), &[("procs_blocked", &[4; 10])]);
+            |builder: RecordingBuilder| builder.gauges(Table::Cpu, &Entity::named("all"), &[("procs_blocked", &[4; 10])]);
         let out = blocked(swapping(0, 3_000)).found(&ENTRY).expect("threads wait while it goes out");
         assert!(
             out.weight < 0.6 && evidence_text(&out).contains("only 0.0 MiB/s come back"),

@@ -141,9 +141,9 @@ mod tests {
         ];
         let columns: Vec<(&str, &[i64])> = columns.iter().map(|(name, values)| (*name, values.as_slice())).collect();
         let (wait, idle) = (rising(wait_percent * 10_000_000, 5), rising((100 - wait_percent) * 10_000_000, 5));
-        let made = RecordingBuilder::new().counters(Table::Disks, &Entity::named("sda"), &columns);
-        let made = made.counters(Table::Cpu, &Entity::named("all"), &[("iowait_ns", &wait), ("idle_ns", &idle)]);
-        made.edit(|recording| {
+        let builder = RecordingBuilder::new().counters(Table::Disks, &Entity::named("sda"), &columns);
+        let builder = builder.counters(Table::Cpu, &Entity::named("all"), &[("iowait_ns", &wait), ("idle_ns", &idle)]);
+        builder.edit(|recording| {
             recording.header.source = Source::Import;
             recording.header.import = Some(Default::default());
         })

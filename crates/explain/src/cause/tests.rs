@@ -50,8 +50,8 @@ fn every_entry_is_complete() {
 #[test]
 fn each_time_cause_alone_is_the_only_finding_and_silent_when_small() {
     for &cause in Cause::ALL {
-        let made = (0..3).fold(RecordingBuilder::new(), |made, _| made.slow(OpKind::Write, &[(cause, 40.0)]));
-        let findings = made.explained().findings;
+        let builder = (0..3).fold(RecordingBuilder::new(), |builder, _| builder.slow(OpKind::Write, &[(cause, 40.0)]));
+        let findings = builder.explained().findings;
         assert_eq!(findings.first().map(|finding| finding.cause), Some(CauseId::from(cause)));
         assert_eq!(findings[0].lost_ns, Some(120_000_000), "{}", cause.name());
         assert_eq!(Basis::from(findings[0].duration_basis), findings[0].basis, "{}", cause.name());
@@ -66,8 +66,9 @@ fn each_time_cause_alone_is_the_only_finding_and_silent_when_small() {
 fn fixes_for(cause: Cause, op: OpKind) -> Vec<Fix> {
     let symbols = cause.spec().symbols.iter().flat_map(|symbols| symbols.names);
     let stacks = symbols.map(|name| vec![name.trim_end_matches('*')]).chain([Vec::new()]);
-    let made = stacks.fold(RecordingBuilder::new(), |made, frames| made.slow(op, &[(cause, 40.0)]).stack(&frames));
-    made.explained().findings.into_iter().flat_map(|finding| finding.fixes).collect()
+    let builder =
+        stacks.fold(RecordingBuilder::new(), |builder, frames| builder.slow(op, &[(cause, 40.0)]).stack(&frames));
+    builder.explained().findings.into_iter().flat_map(|finding| finding.fixes).collect()
 }
 
 /// `Fix::knob` panics under test if the knob rejects the value, so every finder that runs here, or in the unit tests

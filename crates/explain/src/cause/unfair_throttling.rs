@@ -141,7 +141,7 @@ mod tests {
     fn writes(cause: Cause, milliseconds: &[f64]) -> RecordingBuilder {
         milliseconds
             .iter()
-            .fold(RecordingBuilder::new().kernel("2.6.17"), |made, ms| made.slow(OpKind::Write, &[(cause, *ms)]))
+            .fold(RecordingBuilder::new().kernel("2.6.17"), |builder, ms| builder.slow(OpKind::Write, &[(cause, *ms)]))
     }
 
     #[test]

@@ -170,8 +170,8 @@ mod tests {
     fn zone(low: i64, free: [i64; 3]) -> RecordingBuilder {
         let levels: [(&str, &[i64]); 4] =
             [("managed", &[4_000_000; 3]), ("min", &[11_000; 3]), ("low", &[low; 3]), ("free", &free)];
-        let made = RecordingBuilder::new().gauges(Table::Zones, &Entity::on_node(0, "Normal"), &levels);
-        made.slow(OpKind::Write, &[(Cause::DirectReclaim, 30.0)])
+        let builder = RecordingBuilder::new().gauges(Table::Zones, &Entity::on_node(0, "Normal"), &levels);
+        builder.slow(OpKind::Write, &[(Cause::DirectReclaim, 30.0)])
     }
 
     #[test]
@@ -210,9 +210,9 @@ mod tests {
 
     #[test]
     fn failed_atomic_allocations_are_enough() {
-        let made =
+        let builder =
             RecordingBuilder::new().report("ksoftirqd/0: page allocation failure: order:0, mode:0x20(GFP_ATOMIC)");
-        let finding = made.found(&ENTRY).expect("an atomic allocation failed");
+        let finding = builder.found(&ENTRY).expect("an atomic allocation failed");
         // GFP_NOWAIT may not use the reserve below min, so that its failure does not show that the reserve is used up.
         assert!(!evidence_text(&finding).contains("reserve"), "{}", evidence_text(&finding));
     }
@@ -221,8 +221,8 @@ mod tests {
     fn one_reading_does_not_show_a_fall() {
         let levels: [(&str, &[i64]); 4] =
             [("managed", &[4_000_000]), ("min", &[11_000]), ("low", &[15_000]), ("free", &[10_900])];
-        let made = RecordingBuilder::new().gauges(Table::Zones, &Entity::on_node(0, "Normal"), &levels);
-        let finding = made.slow(OpKind::Write, &[(Cause::DirectReclaim, 30.0)]).found(&ENTRY).expect("narrow");
+        let builder = RecordingBuilder::new().gauges(Table::Zones, &Entity::on_node(0, "Normal"), &levels);
+        let finding = builder.slow(OpKind::Write, &[(Cause::DirectReclaim, 30.0)]).found(&ENTRY).expect("narrow");
         assert!(!evidence_text(&finding).contains("fell"), "{}", evidence_text(&finding));
     }
 }

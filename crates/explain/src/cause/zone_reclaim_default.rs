@@ -94,8 +94,8 @@ mod tests {
         RecordingBuilder::new().node(0, 1 << 36, &[10, distance]).node(1, 1 << 36, &[distance, 10])
     }
 
-    fn unknown_kernel(made: RecordingBuilder) -> RecordingBuilder {
-        made.edit(|recording| recording.header.machine.kernel = None)
+    fn unknown_kernel(builder: RecordingBuilder) -> RecordingBuilder {
+        builder.edit(|recording| recording.header.machine.kernel = None)
     }
 
     #[test]

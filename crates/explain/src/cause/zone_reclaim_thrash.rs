@@ -174,9 +174,9 @@ mod tests {
     fn an_unknown_kswapd_is_not_idle() {
         let columns: [(&str, &[i64]); 2] =
             [("pgscan_direct", &rising(1_700_000, 20)), ("pgsteal_direct", &rising(2_000, 20))];
-        let made = || RecordingBuilder::new().counters(Table::Vmstat, &Entity::default(), &columns);
-        assert!(made().found(&ENTRY).is_none(), "ordinary reclaim looks the same");
-        let on = made().knob("vm.zone_reclaim_mode", "1").found(&ENTRY).expect("the mode is set");
+        let build = || RecordingBuilder::new().counters(Table::Vmstat, &Entity::default(), &columns);
+        assert!(build().found(&ENTRY).is_none(), "ordinary reclaim looks the same");
+        let on = build().knob("vm.zone_reclaim_mode", "1").found(&ENTRY).expect("the mode is set");
         assert!(!evidence_text(&on).contains("kswapd"), "{}", evidence_text(&on));
         let idle = scans(0, 1_700_000, 2_000).found(&ENTRY).expect("thrash");
         assert!(evidence_text(&idle).contains("kswapd scanned no page in that time"), "{}", evidence_text(&idle));
@@ -185,8 +185,8 @@ mod tests {
     #[test]
     fn stalls_in_the_allocator_make_it_direct_reclaim() {
         let stalls = rising(9_000, 20);
-        let made = scans(0, 1_700_000, 2_000).counters(Table::Vmstat, &Entity::default(), &[]);
-        let mut recording = made.done();
+        let builder = scans(0, 1_700_000, 2_000).counters(Table::Vmstat, &Entity::default(), &[]);
+        let mut recording = builder.done();
         recording.series[0].columns.push(flatwater_recording::SeriesColumn::new(
             "allocstall_normal",
             flatwater_recording::ColumnKind::Counter,

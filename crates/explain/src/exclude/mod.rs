@@ -108,7 +108,7 @@ impl View {
         matters.len()
     }
 
-    /// The one measurement that would settle what is suspected.
+    /// The one measurement that would settle the suspicion.
     #[must_use]
     pub fn settle(&self) -> &'static str {
         let of = |matter: Matter| self.suspicious.iter().any(|shown| shown.matter == matter);

@@ -7,12 +7,12 @@ use flatwater_recording::{Entity, FormatKind, ImportSummary, Source, Table};
 /// The CPU counters of an idle machine, and lines of these formats: (format, kind, lines).
 fn idle_beside(formats: &[(&str, FormatKind, u64)]) -> Explanation {
     let (idle, wait) = (rising(990_000_000, 10), rising(1_000_000, 10));
-    let made = RecordingBuilder::new().counters(
+    let builder = RecordingBuilder::new().counters(
         Table::Cpu,
         &Entity::named("all"),
         &[("idle_ns", &idle), ("iowait_ns", &wait)],
     );
-    let made = made.edit(|recording| {
+    let builder = builder.edit(|recording| {
         recording.header.source = Source::Import;
         let mut import = ImportSummary::default();
         for (format, kind, lines) in formats {
@@ -20,7 +20,7 @@ fn idle_beside(formats: &[(&str, FormatKind, u64)]) -> Explanation {
         }
         recording.header.import = Some(import);
     });
-    made.explained()
+    builder.explained()
 }
 
 #[test]
@@ -43,14 +43,14 @@ fn memory_that_shrinks_to_the_end_of_the_log_is_not_quiet() {
     let shown = |free_mb: &[i64]| {
         let free: Vec<i64> = free_mb.iter().map(|mb| mb << 20).collect();
         let cached = vec![290 << 20; free.len()];
-        let made = RecordingBuilder::new().gauges(
+        let builder = RecordingBuilder::new().gauges(
             Table::Meminfo,
             &Entity::default(),
             &[("MemFree_bytes", &free), ("Cached_bytes", &cached)],
         );
         let idle = rising(990_000_000, free.len());
-        let made = made.counters(Table::Cpu, &Entity::named("all"), &[("idle_ns", &idle)]);
-        made.edit(|recording| recording.header.source = Source::Import).explained()
+        let builder = builder.counters(Table::Cpu, &Entity::named("all"), &[("idle_ns", &idle)]);
+        builder.edit(|recording| recording.header.source = Source::Import).explained()
     };
     assert_eq!(shown(&[40, 34, 22, 15, 9, 7]).conclusion, Conclusion::NotEnough);
     assert_eq!(shown(&[40, 39, 40, 38, 40, 39]).conclusion, Conclusion::Quiet);
@@ -61,9 +61,9 @@ fn memory_that_shrinks_to_the_end_of_the_log_is_not_quiet() {
 fn one_second_of_swapping_is_not_lost_in_the_mean() {
     let shown = |into: &[i64]| {
         let out = vec![0; into.len()];
-        let made =
+        let builder =
             RecordingBuilder::new().counters(Table::Vmstat, &Entity::default(), &[("pswpin", into), ("pswpout", &out)]);
-        made.edit(|recording| recording.header.source = Source::Import).explained()
+        builder.edit(|recording| recording.header.source = Source::Import).explained()
     };
     let calm = shown(&[0, 1, 1, 2, 2, 2, 3, 3]);
     assert!(calm.conclusion == Conclusion::Quiet && evidence_text(&calm.findings[0]).contains("swapped in"));
@@ -78,8 +78,8 @@ fn levels(columns: &[(&str, &[i64])]) -> Conclusion {
     let (total, room) = (vec![16 << 30; readings], vec![9 << 30; readings]);
     let mut all: Vec<(&str, &[i64])> = vec![("MemTotal_bytes", &total), ("MemAvailable_bytes", &room)];
     all.extend(bytes.iter().map(|(name, values)| (*name, values.as_slice())));
-    let made = RecordingBuilder::new().gauges(Table::Meminfo, &Entity::default(), &all);
-    made.edit(|recording| recording.header.source = Source::Import).explained().conclusion
+    let builder = RecordingBuilder::new().gauges(Table::Meminfo, &Entity::default(), &all);
+    builder.edit(|recording| recording.header.source = Source::Import).explained().conclusion
 }
 
 #[test]
@@ -101,10 +101,10 @@ fn dirty_pages_that_pile_up_at_one_moment_are_not_quiet() {
 #[test]
 fn a_kernel_line_about_another_matter_does_not_change_what_vmstat_says() {
     let idle = |reported: bool| {
-        let made = RecordingBuilder::new()
+        let builder = RecordingBuilder::new()
             .counters(Table::Cpu, &Entity::named("all"), &[("idle_ns", &rising(990_000_000, 10))])
             .counters(Table::Vmstat, &Entity::default(), &[("pswpin", &[0; 10]), ("pswpout", &[0; 10])]);
-        let made = made.edit(|recording| {
+        let builder = builder.edit(|recording| {
             recording.header.source = Source::Import;
             let mut import = ImportSummary::default();
             import.understand("paste.txt", Some(("vmstat", FormatKind::Judged)), 12);
@@ -112,7 +112,7 @@ fn a_kernel_line_about_another_matter_does_not_change_what_vmstat_says() {
             import.memory_reported = reported;
             recording.header.import = Some(import);
         });
-        made.explained()
+        builder.explained()
     };
     assert_eq!(idle(false).conclusion, Conclusion::Quiet);
     assert!(evidence_text(&idle(false).findings[0]).contains("a shorter stall need not show"));
@@ -122,8 +122,8 @@ fn a_kernel_line_about_another_matter_does_not_change_what_vmstat_says() {
 #[test]
 fn a_cgroup_is_cleared_of_the_limits_that_its_counters_are_about() {
     let counted = |columns: &[(&str, &[i64])]| {
-        let made = RecordingBuilder::new().counters(Table::Cgroup, &Entity::named("/db"), columns);
-        let explanation = made.edit(|recording| recording.header.source = Source::Import).explained();
+        let builder = RecordingBuilder::new().counters(Table::Cgroup, &Entity::named("/db"), columns);
+        let explanation = builder.edit(|recording| recording.header.source = Source::Import).explained();
         evidence_text(&explanation.findings[0])
     };
     let memory = counted(&[("events_max", &[0, 0])]);
@@ -136,8 +136,8 @@ fn a_cgroup_is_cleared_of_the_limits_that_its_counters_are_about() {
 #[test]
 fn scans_of_callers_that_the_log_lacks_clear_nothing() {
     let shown = |column: &str| {
-        let made = RecordingBuilder::new().counters(Table::Vmstat, &Entity::default(), &[(column, &rising(3, 10))]);
-        evidence_text(&made.edit(|recording| recording.header.source = Source::Import).explained().findings[0])
+        let builder = RecordingBuilder::new().counters(Table::Vmstat, &Entity::default(), &[(column, &rising(3, 10))]);
+        evidence_text(&builder.edit(|recording| recording.header.source = Source::Import).explained().findings[0])
     };
     assert!(shown("pgscan_direct").contains("callers scanned 3 pages/s on average"));
     assert!(!shown("pgscan_kswapd").contains("callers scanned"), "{}", shown("pgscan_kswapd"));
@@ -147,11 +147,11 @@ fn scans_of_callers_that_the_log_lacks_clear_nothing() {
 fn reads_beside_little_free_memory_suggest_eviction_and_no_more() {
     let (read, wait, idle) = (rising(40_000, 10), rising(200_000_000, 10), rising(800_000_000, 10));
     let (free, cached) = ([100_i64 << 20; 10], [8_i64 << 30; 10]);
-    let made = RecordingBuilder::new()
+    let builder = RecordingBuilder::new()
         .counters(Table::Vmstat, &Entity::default(), &[("pgpgin", &read)])
         .counters(Table::Cpu, &Entity::named("all"), &[("iowait_ns", &wait), ("idle_ns", &idle)])
         .gauges(Table::Meminfo, &Entity::default(), &[("MemFree_bytes", &free), ("Cached_bytes", &cached)]);
-    let recording = made.edit(|recording| recording.header.source = Source::Import).done();
+    let recording = builder.edit(|recording| recording.header.source = Source::Import).done();
     let view = crate::exclude::view(&crate::facts::Facts::of(&recording));
     let texts: Vec<&str> = view.suspicious.iter().map(|shown| shown.evidence.text.as_str()).collect();
     let reads = texts.iter().find(|text| text.contains("were read while the cache went")).expect("reads");

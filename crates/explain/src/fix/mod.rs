@@ -31,7 +31,7 @@ pub struct Fix {
     /// Commands that restore the present state.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub undo: Vec<String>,
-    /// What the fix changed where it was tried; absent if its effect was not measured.
+    /// The effect of the fix where it was tried; absent if the effect was not measured.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub measured: Option<&'static Measured>,
     #[serde(skip)]

@@ -1,4 +1,4 @@
-//! What the commands of a fix need to know about the recorded machine.
+//! The properties of the recorded machine that the commands of a fix depend on.
 
 use std::collections::BTreeMap;
 

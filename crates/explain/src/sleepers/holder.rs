@@ -58,7 +58,7 @@ pub(super) struct Link {
     pub because: String,
 }
 
-/// What the tasks of this group finally wait for, if another task's stack shows it.
+/// The last wait in the chain of this group's tasks, if another task's stack shows it.
 pub(super) fn link(sleepers: &[Sleeper<'_>], group: &Group) -> Option<Link> {
     match group.cause {
         Cause::Lock => behind_lock(sleepers),
@@ -126,8 +126,10 @@ fn stuck_commit(sleepers: &[Sleeper<'_>]) -> Option<Link> {
         )
     };
     let hung = |sleeper: &Sleeper<'_>| sleeper.task.blocked_ns >= Some(NO_QUEUE_NS);
-    let (at, thread) =
-        sleepers.iter().enumerate().find(|(_, one)| one.role == Role::Commit && still(one) && hung(one))?;
+    let (at, thread) = sleepers
+        .iter()
+        .enumerate()
+        .find(|(_, sleeper)| sleeper.role == Role::Commit && still(sleeper) && hung(sleeper))?;
     let because = "a committing thread hangs, and tasks that hold its file system's locks would wait for it".to_owned();
     Some(Link { cause: thread.cause, holder: at, named: false, because })
 }
@@ -163,7 +165,7 @@ fn is_entry(frame: &str) -> bool {
         .any(|start| frame.starts_with(start))
 }
 
-/// What the committing thread itself waits for, below its commit function.
+/// The wait of the committing thread itself, below its commit function.
 fn behind_commit(sleepers: &[Sleeper<'_>]) -> Option<Link> {
     let (at, thread) = sleepers.iter().enumerate().find(|(_, sleeper)| sleeper.role == Role::Commit)?;
     let own = ["jbd2_journal_commit_transaction", "journal_commit_transaction", "xlog_cil_push_work", "xfsaild"];

@@ -210,7 +210,8 @@ fn groups(sleepers: &[Sleeper<'_>]) -> Vec<Group> {
         }
     }
     let bare = |group: &Group| matches!(group.cause, Cause::Lock | Cause::DeviceWait | Cause::Unexplained);
-    let of_program = |group: &Group| sleepers.iter().any(|one| one.cause == group.cause && one.role == Role::Other);
+    let of_program =
+        |group: &Group| sleepers.iter().any(|sleeper| sleeper.cause == group.cause && sleeper.role == Role::Other);
     groups.sort_by_key(|group| (std::cmp::Reverse(group.tasks), bare(group), !of_program(group), group.first));
     groups
 }

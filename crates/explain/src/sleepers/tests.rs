@@ -6,9 +6,9 @@ use flatwater_recording::{ReportedBy, SampledTask, Source, Stack, StackId};
 
 /// A log with these tasks in uninterruptible sleep: (name, frames, innermost first).
 fn asleep(tasks: &[(&str, &[&str])]) -> RecordingBuilder {
-    let made = RecordingBuilder::new().edit(|recording| recording.header.source = Source::Import);
-    tasks.iter().zip(1_u32..).fold(made, |made, ((name, frames), pid)| {
-        made.edit(|recording| {
+    let builder = RecordingBuilder::new().edit(|recording| recording.header.source = Source::Import);
+    tasks.iter().zip(1_u32..).fold(builder, |builder, ((name, frames), pid)| {
+        builder.edit(|recording| {
             let id = StackId(recording.stacks.len() as u32);
             recording.stacks.push(Stack { id, frames: frames.iter().map(|&frame| frame.to_owned()).collect() });
             let mut task = SampledTask::new(ReportedBy::TaskList);
@@ -30,8 +30,8 @@ const THROTTLED: &[&str] =
 #[test]
 fn the_cause_of_most_tasks_leads() {
     let commit: &[&str] = &["schedule", "jbd2_log_wait_commit", "ext4_sync_file", "do_fsync"];
-    let made = asleep(&[("a", commit), ("tar", THROTTLED), ("b", commit)]);
-    assert_eq!(causes(&made.explained()), [CauseId::JournalCommit, CauseId::DirtyThrottle]);
+    let builder = asleep(&[("a", commit), ("tar", THROTTLED), ("b", commit)]);
+    assert_eq!(causes(&builder.explained()), [CauseId::JournalCommit, CauseId::DirtyThrottle]);
 }
 
 #[test]
@@ -49,8 +49,8 @@ fn a_task_in_an_outer_function_is_not_the_holder() {
     let inode: &[&str] =
         &["schedule", "rwsem_down_write_slowpath", "down_write", "xfs_ilock", "xfs_trans_alloc_inode", "xfs_write"];
     let splits: &[&str] = &["schedule", "wait_for_completion", "xfs_btree_split", "xfs_bmapi_write", "xfs_write"];
-    let made = asleep(&[("a", inode), ("b", inode), ("c", inode), ("fio", splits)]);
-    assert_eq!(causes(&made.explained())[0], CauseId::Lock);
+    let builder = asleep(&[("a", inode), ("b", inode), ("c", inode), ("fio", splits)]);
+    assert_eq!(causes(&builder.explained())[0], CauseId::Lock);
 }
 
 #[test]
@@ -74,19 +74,19 @@ fn a_stuck_commit_is_the_reason_for_lock_waits() {
     let commit: &[&str] =
         &["io_schedule", "lock_extent_buffer_for_io", "btrfs_commit_transaction", "transaction_kthread"];
     let mutex: &[&str] = &["schedule", "__mutex_lock", "btrfs_log_inode_parent", "btrfs_sync_file"];
-    let made = asleep(&[("a", mutex), ("b", mutex), ("c", mutex), ("btrfs-transacti", commit)]);
-    let hung = made.edit(|recording| recording.header.sampled_tasks[3].blocked_ns = Some(120_000_000_000));
+    let builder = asleep(&[("a", mutex), ("b", mutex), ("c", mutex), ("btrfs-transacti", commit)]);
+    let hung = builder.edit(|recording| recording.header.sampled_tasks[3].blocked_ns = Some(120_000_000_000));
     assert_eq!(causes(&hung.explained())[..2], [CauseId::PageWriteback, CauseId::Lock]);
 }
 
 #[test]
 fn throttled_writers_wait_for_the_flushers_reason() {
     let flusher: &[&str] = &["schedule", "xlog_cil_push_now", "xfs_map_blocks", "wb_workfn"];
-    let made = asleep(&[("w", THROTTLED), ("w", THROTTLED), ("kworker/u8:1+flush-9:0", flusher)]);
-    assert_eq!(causes(&made.explained())[..2], [CauseId::JournalCommit, CauseId::DirtyThrottle]);
+    let builder = asleep(&[("w", THROTTLED), ("w", THROTTLED), ("kworker/u8:1+flush-9:0", flusher)]);
+    assert_eq!(causes(&builder.explained())[..2], [CauseId::JournalCommit, CauseId::DirtyThrottle]);
     let device: &[&str] = &["io_schedule", "get_request_wait", "blk_queue_bio", "wb_workfn"];
-    let made = asleep(&[("w", THROTTLED), ("w", THROTTLED), ("flush-8:0", device)]);
-    assert_eq!(causes(&made.explained())[0], CauseId::DirtyThrottle, "that is what throttling is for");
+    let builder = asleep(&[("w", THROTTLED), ("w", THROTTLED), ("flush-8:0", device)]);
+    assert_eq!(causes(&builder.explained())[0], CauseId::DirtyThrottle, "that is what throttling is for");
 }
 
 #[test]
@@ -99,9 +99,9 @@ fn a_task_elsewhere_is_not_the_holder() {
 #[test]
 fn an_owner_that_the_kernel_names_is_the_holder() {
     let read: &[&str] = &["io_schedule", "filemap_read", "vfs_read"];
-    let made = asleep(&[("writer", INODE_LOCK), ("writer", INODE_LOCK), ("writer", INODE_LOCK), ("find", read)]);
-    let made = made.edit(|recording| recording.header.sampled_tasks[0].owner = Some("find:4".to_owned()));
-    assert_eq!(causes(&made.explained()), [CauseId::SynchronousRead, CauseId::Lock]);
+    let builder = asleep(&[("writer", INODE_LOCK), ("writer", INODE_LOCK), ("writer", INODE_LOCK), ("find", read)]);
+    let builder = builder.edit(|recording| recording.header.sampled_tasks[0].owner = Some("find:4".to_owned()));
+    assert_eq!(causes(&builder.explained()), [CauseId::SynchronousRead, CauseId::Lock]);
 }
 
 const COMMITTING: &[&str] =
@@ -110,13 +110,13 @@ const COMMITTING: &[&str] =
 #[test]
 fn a_commit_whose_request_never_ends_is_device_slow() {
     let waits: &[&str] = &["schedule", "jbd2_log_wait_commit", "ext4_sync_fs", "ksys_sync"];
-    let made = asleep(&[("jbd2/sda-8", COMMITTING), ("sync", waits)]);
+    let builder = asleep(&[("jbd2/sda-8", COMMITTING), ("sync", waits)]);
     assert_eq!(
-        causes(&made.clone().explained())[0],
+        causes(&builder.clone().explained())[0],
         CauseId::JournalCommit,
         "a moment of a commit does not accuse the device"
     );
-    let hung = made.edit(|recording| recording.header.sampled_tasks[0].blocked_ns = Some(120_000_000_000));
+    let hung = builder.edit(|recording| recording.header.sampled_tasks[0].blocked_ns = Some(120_000_000_000));
     assert_eq!(causes(&hung.explained())[..2], [CauseId::DeviceSlow, CauseId::JournalCommit]);
 }
 
@@ -124,29 +124,29 @@ fn a_commit_whose_request_never_ends_is_device_slow() {
 fn waits_for_the_flusher_lead_to_its_own_wait() {
     let sync: &[&str] = &["schedule", "wb_wait_for_completion", "sync_inodes_sb", "sync_filesystem"];
     let flusher: &[&str] = &["io_schedule", "rq_qos_wait", "wbt_wait", "submit_bio", "wb_writeback", "wb_workfn"];
-    let made = asleep(&[("umount", sync), ("sync", sync), ("kworker/u8:1", flusher)]);
-    assert_eq!(causes(&made.explained()), [CauseId::RequestQueue, CauseId::PageWriteback]);
+    let builder = asleep(&[("umount", sync), ("sync", sync), ("kworker/u8:1", flusher)]);
+    assert_eq!(causes(&builder.explained()), [CauseId::RequestQueue, CauseId::PageWriteback]);
 }
 
 #[test]
 fn tasks_in_interruptible_sleep_are_ignored() {
-    let made = asleep(&[("bash", INODE_LOCK)]).edit(|recording| recording.header.sampled_tasks[0].state = Some('S'));
-    assert_eq!(causes(&made.explained()), [CauseId::NotEnough]);
+    let builder = asleep(&[("bash", INODE_LOCK)]).edit(|recording| recording.header.sampled_tasks[0].state = Some('S'));
+    assert_eq!(causes(&builder.explained()), [CauseId::NotEnough]);
 }
 
 #[test]
 fn device_errors_turn_a_bare_wait_into_device_slow() {
     let bare: &[&str] = &["schedule", "submit_bio_wait", "blkdev_issue_flush", "ext4_sync_file"];
     assert_eq!(causes(&asleep(&[("db", bare)]).explained())[0], CauseId::DeviceWait);
-    let made = asleep(&[("db", bare)]).report("ata3: hard resetting link");
-    assert_eq!(causes(&made.explained())[0], CauseId::DeviceSlow);
+    let builder = asleep(&[("db", bare)]).report("ata3: hard resetting link");
+    assert_eq!(causes(&builder.explained())[0], CauseId::DeviceSlow);
 }
 
 #[test]
 fn only_a_holder_that_the_log_names_is_stated() {
-    let chain = |made: RecordingBuilder| {
-        let findings = made.explained().findings;
-        let texts = findings[0].evidence.iter().map(|one| one.text.clone());
+    let chain = |builder: RecordingBuilder| {
+        let findings = builder.explained().findings;
+        let texts = findings[0].evidence.iter().map(|evidence| evidence.text.clone());
         texts.filter(|text| text.contains(" for find: ") || text.contains(" for kworker")).collect::<Vec<_>>().join("|")
     };
     let read: &[&str] = &["io_schedule", "filemap_read", "vfs_read"];

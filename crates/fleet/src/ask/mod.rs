@@ -106,8 +106,8 @@ impl Question {
         if let Some(found) = all.iter().find(|question| question.name == name) {
             return Ok(found.clone());
         }
-        let known = all.iter().map(|one| one.name.as_str()).collect::<Vec<_>>().join(", ");
-        let nearest = all.iter().map(|one| (strsim::damerau_levenshtein(&one.name, name), &one.name)).min();
+        let known = all.iter().map(|question| question.name.as_str()).collect::<Vec<_>>().join(", ");
+        let nearest = all.iter().map(|question| (strsim::damerau_levenshtein(&question.name, name), &question.name)).min();
         // The same limit of wrong letters as clap's.
         let meant = nearest.filter(|(wrong, meant)| wrong * 3 <= meant.len().max(3)).map(|(_, meant)| meant.clone());
         Err(FleetError::NoQuestion { name: name.to_owned(), meant, known })
@@ -145,9 +145,9 @@ impl Question {
 
     /// The SQL with these values; `given` are `name=value`.
     pub fn sql(&self, given: &[(String, String)], range: Range) -> Result<String, FleetError> {
-        let unknown = given.iter().find(|(name, _)| !self.parameters.iter().any(|one| one.name == *name));
+        let unknown = given.iter().find(|(name, _)| !self.parameters.iter().any(|parameter| parameter.name == *name));
         if let Some((name, value)) = unknown {
-            let known: Vec<&str> = self.parameters.iter().map(|one| one.name.as_str()).collect();
+            let known: Vec<&str> = self.parameters.iter().map(|parameter| parameter.name.as_str()).collect();
             let why = format!("the question '{}' has no such parameter; it has: {}", self.name, known.join(", "));
             return Err(FleetError::Parameter { name: name.clone(), given: value.clone(), why });
         }
@@ -221,8 +221,8 @@ mod tests {
             let given: Vec<_> = question
                 .parameters
                 .iter()
-                .filter(|one| one.default.is_none())
-                .map(|one| pair(&one.name, "x"))
+                .filter(|parameter| parameter.default.is_none())
+                .map(|parameter| pair(&parameter.name, "x"))
                 .collect();
             let sql = question.sql(&given, range()).expect("SQL");
             assert!(!sql.contains('{'), "{}: {sql}", question.name);

@@ -100,7 +100,7 @@ struct Merging {
     again: Vec<(Path, Name, RecordBatch)>,
 }
 
-/// What a part contains of one host.
+/// The rows of one host in a part.
 #[derive(Default)]
 struct Load {
     summaries: usize,

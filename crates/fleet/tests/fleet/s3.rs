@@ -172,7 +172,7 @@ fn summaries_of(fleet: &Path, into: &Path) -> Vec<PathBuf> {
     files
 }
 
-/// A copy of the directory without the list of what was pushed.
+/// A copy of the directory without the list of pushed objects.
 fn once_more(host: &Path) -> &Path {
     std::fs::remove_file(host.join(".flatwater-pushed")).expect("removed");
     host

@@ -242,7 +242,7 @@ impl Collector {
         }
     }
 
-    /// What was counted since the last call, if that was long enough ago; at the end (`None`) in any case.
+    /// The counts since the last call, if that was long enough ago; at the end (`None`) in any case.
     pub fn ready(&mut self, now_ns: Option<u64>) -> Vec<LatencyBucket> {
         if now_ns.is_some_and(|now_ns| now_ns.saturating_sub(self.ready_ns) < READY_EVERY_NS) {
             return Vec::new();
@@ -311,11 +311,11 @@ impl Collector {
 fn precursor_outcome(report: &[PrecursorReport]) -> Option<JournalOutcome> {
     let first = report.first()?;
     Some(JournalOutcome {
-        appends: report.iter().map(|one| one.appends).sum(),
-        bytes: report.iter().map(|one| one.bytes).sum(),
+        appends: report.iter().map(|appender| appender.appends).sum(),
+        bytes: report.iter().map(|appender| appender.bytes).sum(),
         precursor_mode: first.mode.clone(),
-        late_windows: report.iter().map(|one| one.late_windows).sum(),
-        waits: report.iter().map(|one| one.waits).sum(),
+        late_windows: report.iter().map(|appender| appender.late_windows).sum(),
+        waits: report.iter().map(|appender| appender.waits).sum(),
         ..JournalOutcome::default()
     })
 }

@@ -1,5 +1,5 @@
-//! Collects what is needed to imitate the recorded programs and the processes that disturbed them (`flatwater
-//! reproduce`): operations from the tracer, limits from /proc, /sys and cgroups, service times from requests.
+//! Collects the data to imitate the recorded programs and the processes that disturbed them (`flatwater reproduce`):
+//! operations from the tracer, limits from /proc, /sys and cgroups, service times from requests.
 
 mod limits;
 mod neighbours;
@@ -18,7 +18,7 @@ pub fn not_counted(why: &str, remedy: &str) -> Gap {
     Gap::new(WHAT, why, remedy)
 }
 
-/// Everything counted, and gaps for what was not.
+/// All counts, and gaps for missing counts.
 #[must_use]
 pub fn collect(tracer: &Tracer, service_times: Vec<ServiceTime>, limits: Limits) -> (Imitation, Vec<Gap>) {
     let mut gaps = Vec::new();

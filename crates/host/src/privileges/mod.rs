@@ -52,7 +52,7 @@ const ATTACHING: CapabilitySet =
 /// The last capability of kernels before 5.8 (include/uapi/linux/capability.h: CAP_PERFMON is 38).
 const LAST_BEFORE_PERFMON: u32 = 37;
 
-/// What the process still has to do.
+/// The remaining work of the process.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Needs {
     /// Restore a setup; only `run`.

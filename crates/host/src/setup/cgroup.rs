@@ -110,7 +110,7 @@ struct NewCgroup {
 /// The cgroups of one run: at most one in v2, one per controller's hierarchy in v1.
 #[derive(Clone, Debug, Default)]
 pub struct Cgroups {
-    made: Vec<NewCgroup>,
+    created: Vec<NewCgroup>,
 }
 
 /// Where a controller is mounted, from the mounts and /proc/self/cgroup.
@@ -166,27 +166,27 @@ fn place(controller: &str) -> Result<Place, SetupError> {
 impl Cgroups {
     /// The cgroup for this controller, created now if the run has none yet. `blkio` is `io` in v2.
     fn ensure(&mut self, controller: &str, log: &mut UndoLog) -> Result<NewCgroup, SetupError> {
-        if let Some(made) = self.made.iter().find(|made| made.controller == controller) {
-            return Ok(made.clone());
+        if let Some(created) = self.created.iter().find(|created| created.controller == controller) {
+            return Ok(created.clone());
         }
         let place = place(controller)?;
-        let known = self.made.iter().find(|made| made.version == Version::V2 && place.version == Version::V2);
+        let known = self.created.iter().find(|created| created.version == Version::V2 && place.version == Version::V2);
         let (dir, named) = match known {
             Some(known) => (known.dir.clone(), known.named.clone()),
             None => make(&place, controller, log)?,
         };
-        let made = NewCgroup { dir, named, version: place.version, controller: controller.to_owned() };
-        self.made.push(made.clone());
-        Ok(made)
+        let created = NewCgroup { dir, named, version: place.version, controller: controller.to_owned() };
+        self.created.push(created.clone());
+        Ok(created)
     }
 
     /// Sets a limit of the cgroup. `value` is in the knob's unit; 0 means no limit.
     pub fn set(&mut self, key: &str, value: &str, log: &mut UndoLog) -> Result<PathBuf, SetupError> {
         let controller = if key == "cgroup.cpu_quota_us" { "cpu" } else { "memory" };
-        let made = self.ensure(controller, log)?;
+        let created = self.ensure(controller, log)?;
         let unlimited = value == "0";
         let or = |none: &str| if unlimited { none.to_owned() } else { value.to_owned() };
-        let (name, text) = match (key, made.version) {
+        let (name, text) = match (key, created.version) {
             ("cgroup.memory_limit", Version::V1) => ("memory.limit_in_bytes", or("-1")),
             ("cgroup.memory_limit", Version::V2) => ("memory.max", or("max")),
             ("cgroup.memory_high", Version::V2) => ("memory.high", or("max")),
@@ -206,7 +206,7 @@ impl Cgroups {
                 });
             }
         };
-        let file = made.dir.join(name);
+        let file = created.dir.join(name);
         write_limit(&file, &text).map_err(|source| SetupError::file("write", &file, source))?;
         Ok(file)
     }
@@ -221,9 +221,9 @@ impl Cgroups {
             Version::V2 => {
                 // Writeback is charged to the owner of the pages only if both controllers are enabled (cgwb).
                 self.ensure("memory", log)?;
-                let made = self.ensure("blkio", log)?;
+                let created = self.ensure("blkio", log)?;
                 let limit = if value == "0" { "max" } else { value };
-                (made.dir.join("io.max"), format!("{device} {v2_key}={limit}"), Some(made.named))
+                (created.dir.join("io.max"), format!("{device} {v2_key}={limit}"), Some(created.named))
             }
         };
         if !file.exists() {
@@ -242,14 +242,14 @@ impl Cgroups {
     /// The `cgroup.procs` files to which a process writes its id to join.
     #[must_use]
     pub fn procs(&self) -> Vec<PathBuf> {
-        let mut files: Vec<PathBuf> = self.made.iter().map(|made| made.dir.join("cgroup.procs")).collect();
+        let mut files: Vec<PathBuf> = self.created.iter().map(|created| created.dir.join("cgroup.procs")).collect();
         files.dedup();
         files
     }
 
     #[must_use]
     pub fn memory(&self) -> Option<&Path> {
-        self.made.iter().find(|made| made.controller == "memory").map(|made| made.dir.as_path())
+        self.created.iter().find(|created| created.controller == "memory").map(|created| created.dir.as_path())
     }
 }
 

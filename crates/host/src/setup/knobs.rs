@@ -141,14 +141,14 @@ fn partner(key: &str) -> Option<&'static str> {
 /// How to undo setting `knob` from its current value to `new`.
 pub fn undo_of(knob: &Knob, file: &Path, new: &str, device: Option<&Device>) -> io::Result<KnobUndo> {
     let own = device.is_some_and(|device| device.own) && matches!(knob.place, KnobPlace::Queue | KnobPlace::Bdi);
-    let held = read(file)?;
+    let current = read(file)?;
     let mut undo = KnobUndo {
         key: knob.key.to_owned(),
         file: KnobFile::of(knob.key, device),
         new: new.to_owned(),
-        held: held.clone(),
+        held: current.clone(),
         restore_file: KnobFile::of(knob.key, device),
-        old: held,
+        old: current,
         unchecked: own,
         amends: false,
     };

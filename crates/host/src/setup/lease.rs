@@ -95,7 +95,7 @@ impl Holder {
         }
         let limit = Limit(action);
         if let Err(error) = limit.check_free().and_then(|()| Ok(self.record(&limit)?)).and_then(|()| limit.set()) {
-            // Whatever the kernel stored instead is removed if it is ours.
+            // If the kernel stored another value, that value is removed if it is ours.
             let _ = limit.lift();
             return state_of(error);
         }
@@ -401,7 +401,7 @@ impl LeaseClient {
         }
     }
 
-    /// Kills a process that is lost. What it had set is in its journal.
+    /// Kills a lost process. Its journal lists its changes.
     pub fn abandon(self) {
         let LeaseClient { mut child, .. } = self;
         let _ = child.kill();

@@ -242,9 +242,9 @@ impl Applied {
         };
         let undo = knobs::undo_of(knob, &file, value, self.device.as_ref())
             .map_err(|source| SetupError::file("read", &file, source))?;
-        let held = knobs::read(&file).map_err(|source| SetupError::file("read", &file, source))?;
-        let change = Change { key: knob.key.to_owned(), old: Some(held.clone()), new: value.to_owned() };
-        if held == value {
+        let current = knobs::read(&file).map_err(|source| SetupError::file("read", &file, source))?;
+        let change = Change { key: knob.key.to_owned(), old: Some(current.clone()), new: value.to_owned() };
+        if current == value {
             return Ok(());
         }
         if !self.apply && !undo.unchecked {

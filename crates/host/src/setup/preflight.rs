@@ -1,4 +1,4 @@
-//! Checks, before anything is created, whether a scenario fits: compares what its workloads need with what is free.
+//! Checks, before anything is created, whether a scenario fits: compares the workloads' needs with the free resources.
 
 use std::path::Path;
 
@@ -57,7 +57,7 @@ pub fn footprint(scenario: &Scenario) -> Result<Footprint, ParamError> {
     Ok(sum)
 }
 
-/// What is free where the scenario would run.
+/// The free resources of the place where the scenario would run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Free {
     pub disk_bytes: u64,
@@ -69,7 +69,7 @@ pub struct Free {
 }
 
 impl Free {
-    /// Reads what is free. A value that cannot be read is not checked.
+    /// Reads the free resources. A value that cannot be read is not checked.
     #[must_use]
     pub fn at(dir: &Path) -> Free {
         let existing = dir.ancestors().find(|dir| dir.exists()).unwrap_or(Path::new("/"));

@@ -18,7 +18,7 @@ use crate::proc::mounts;
 const PATIENCE: Duration = Duration::from_secs(20);
 const POLL: Duration = Duration::from_millis(20);
 
-/// What was undone, for the user.
+/// The undone changes, for the user.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Restored {
     /// Lines such as `restored vm.swappiness: 10 -> 60` or `unmounted ...`.

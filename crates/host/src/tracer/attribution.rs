@@ -20,7 +20,7 @@ const COPY_NS_PER_BYTE: u64 = 1;
 /// An interval between two samples counts as `compute` only up to this length, even if samples are rare.
 const BETWEEN_SAMPLES_NS_MAX: u64 = 1_500_000;
 
-/// What is known about a call beside its stretches.
+/// The known facts of a call beside its stretches.
 #[derive(Clone, Copy, Debug)]
 pub struct CallFacts {
     pub duration_ns: u64,
@@ -156,14 +156,14 @@ fn plain_cpu_left(stretches: &[Stretch], facts: &CallFacts) -> bool {
 }
 
 /// Whether two segments have the same cause and the same kinds of evidence.
-fn alike(last: &Segment, segment: &Segment) -> bool {
+fn same_cause_and_basis(last: &Segment, segment: &Segment) -> bool {
     (last.cause, last.duration_basis, last.cause_basis) == (segment.cause, segment.duration_basis, segment.cause_basis)
 }
 
 /// Appends the segment, or adds it to the last one if that has the same cause, evidence and stack.
 fn join(segments: &mut Vec<Segment>, segment: Segment) {
     if let Some(last) = segments.last_mut()
-        && alike(last, &segment)
+        && same_cause_and_basis(last, &segment)
         && last.stack == segment.stack
     {
         last.ns += segment.ns;
@@ -180,11 +180,11 @@ fn shorten(segments: &mut Vec<Segment>) -> u64 {
     if segments.len() <= SEGMENTS_MAX {
         return 0;
     }
-    merge(segments, alike);
+    merge(segments, same_cause_and_basis);
     let before = segments.len();
     let mut limit_ns = 1_000;
     while segments.len() > SEGMENTS_MAX {
-        merge(segments, |last, segment| segment.ns < limit_ns || alike(last, segment));
+        merge(segments, |last, segment| segment.ns < limit_ns || same_cause_and_basis(last, segment));
         limit_ns *= 2;
     }
     (before - segments.len()) as u64

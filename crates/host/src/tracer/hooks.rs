@@ -46,7 +46,7 @@ struct Hook {
     when: When,
 }
 
-/// What the caller of `attach` wants beyond the hooks that are always attached.
+/// The hooks that the caller of `attach` wants beyond those that are always attached.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Wanted {
     pub others: bool,

@@ -28,7 +28,7 @@ mirror_enum! {
         ON_CPU = 0, SAMPLED = 1, ASLEEP = 2, WOKEN = 3, PREEMPTED = 4, THROTTLED = 5, THROTTLED_LATER = 6,
     }
     record: u8 = "record_kind" { PIECE = 1, CALL = 2, FAULT = 3, AFTER_EXIT = 4, FAULT_WHOLE = 5, UNDER_WAY = 6 }
-    /// What a thread of another program does.
+    /// The activity of a thread of another program.
     active: u8 = "call_active" { IN_USER = 0, IN_CALL = 1, IN_FAULT = 2 }
     counter: u32 = "counter" {
         LOST = 0, TOO_DEEP = 1, NO_STATE = 2, UNBALANCED = 3, STACK_ERROR = 4, BUSY = 5, SAMPLES = 6, NO_FILE = 7, NO_PROFILE = 8,

@@ -236,7 +236,7 @@ impl Live {
         self.profiles.parents.get(&pid, 0).ok()
     }
 
-    /// What was counted for imitation, and how many calls found no room.
+    /// The counts for imitation, and the number of calls that found no room.
     pub fn profiles(&self) -> (&Profiles, u64) {
         let full = self.counters.get(&counter::NO_PROFILE, 0).map_or(0, |values| values.iter().sum());
         (&self.profiles, full)

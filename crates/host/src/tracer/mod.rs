@@ -206,7 +206,7 @@ impl Tracer {
         self.live.as_ref()?.parent_of(pid)
     }
 
-    /// What was counted for imitation (`TraceOptions::profile`), and how many calls found no room.
+    /// The counts for imitation (`TraceOptions::profile`), and the number of calls that found no room.
     #[must_use]
     pub fn profiles(&self) -> Option<(&Profiles, u64)> {
         self.live.as_ref().filter(|_| self.options.profile).map(Live::profiles)
@@ -284,7 +284,7 @@ impl Tracer {
         (assembler.cut_off(monotonic_ns(), stacks), gap)
     }
 
-    /// Detaches all hooks. What they have recorded can still be drained.
+    /// Detaches all hooks. Their records can still be drained.
     pub fn stop(&mut self) {
         if let Some(live) = &mut self.live {
             live.stop();

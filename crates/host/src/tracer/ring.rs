@@ -279,7 +279,7 @@ impl Assembler {
     }
 }
 
-/// What a thread with an unfinished call is doing.
+/// The activity of a thread with an unfinished call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Within {
     Call,

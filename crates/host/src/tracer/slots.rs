@@ -62,7 +62,7 @@ fn mapped_bytes() -> usize {
     (size::OWN_SLOTS * size_of::<CallState>()).div_ceil(page) * page
 }
 
-/// What the hooks recorded about one slow operation.
+/// The record that the hooks made of one slow operation.
 #[derive(Clone, Debug)]
 pub struct SlotRecord {
     pub tid: u32,

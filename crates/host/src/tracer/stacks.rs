@@ -120,12 +120,12 @@ impl StackTable {
             return None;
         }
         // Stacks with the same functions at different addresses count as one.
-        let alike = self.by_frames.entry(self.hasher.hash_one(names)).or_default();
-        if let Some(&same) = alike.iter().find(|&&place| self.stacks[place].frames == names) {
+        let candidates = self.by_frames.entry(self.hasher.hash_one(names)).or_default();
+        if let Some(&same) = candidates.iter().find(|&&place| self.stacks[place].frames == names) {
             return Some(same);
         }
         let place = self.stacks.len();
-        alike.push(place);
+        candidates.push(place);
         let frames = names.iter().map(|&name| name.to_owned()).collect();
         self.stacks.push(Stack { id: StackId(place as u32), frames });
         Some(place)

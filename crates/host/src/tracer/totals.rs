@@ -160,7 +160,7 @@ impl Totals {
         Ok(Totals(ClassCounts::of(map, ROWS, shared)?))
     }
 
-    /// What was counted since the last call: one bucket per kind of call.
+    /// The counts since the last call: one bucket per kind of call.
     pub fn since_last(&mut self, start_ns: u64, end_ns: u64) -> Vec<LatencyBucket> {
         self.0.since_last(OpKind::ALL.iter().copied().enumerate().take(ROWS), start_ns, end_ns)
     }

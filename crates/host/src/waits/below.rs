@@ -18,18 +18,18 @@ pub fn describe(
 ) -> Vec<QueueAhead> {
     let Some(first) = lower.first() else { return Vec::new() };
     request.below_device = Some(known.names.device(first.device));
-    let parts = joined(lower.iter().map(|one| (one.insert_ns, one.done_ns)).collect());
+    let parts = joined(lower.iter().map(|request| (request.insert_ns, request.done_ns)).collect());
     request.below_ns = Some(parts.iter().map(|part| part.1 - part.0).sum());
     let wait_ns = record.done_ns.saturating_sub(from_ns).max(1);
     let left_ns = wait_ns.saturating_sub(charged_ns);
     let of_upper = made_beside(known, record);
     let mut shares: Vec<(RequestRecord, u64)> = Vec::new();
     // Of several lower requests side by side, the longest determined the wait.
-    let Some(longest) = lower.iter().max_by_key(|one| one.done_ns.saturating_sub(one.insert_ns)) else {
+    let Some(longest) = lower.iter().max_by_key(|request| request.done_ns.saturating_sub(request.insert_ns)) else {
         return Vec::new();
     };
     let on_disk = |other: &&RequestRecord| {
-        other.device == longest.device && !lower.iter().any(|one| one.sequence == other.sequence)
+        other.device == longest.device && !lower.iter().any(|request| request.sequence == other.sequence)
     };
     let others: Vec<RequestRecord> = known.ledger.requests_since(longest.insert_ns).filter(on_disk).copied().collect();
     // A disk that completes nothing for most of the time is slow for everyone; other waiters are not to blame.
@@ -101,8 +101,8 @@ mod tests {
         let upper = RequestRecord { data: DATA, ..request(91, LOOP, 0, 10_000) };
         let mut all = others.to_vec();
         all.extend([lower, upper]);
-        all.sort_by_key(|one| one.sequence);
-        all.into_iter().for_each(|one| ledger.add_request(one));
+        all.sort_by_key(|request| request.sequence);
+        all.into_iter().for_each(|request| ledger.add_request(request));
         let (names, runners) = (&mut Identities::default(), &Runners::default());
         awaited(&mut Known { ledger: &ledger, runners, names, symbol: &|_| None }, (91, 0)).expect("it is known")
     }

@@ -242,7 +242,7 @@ impl Chains<'_> {
         chain.leads_to(Some(sleep.waker_request).filter(|&request| request != 0), sleep.start_ns);
     }
 
-    /// What a thread is doing: the function of a kworker, an io_uring worker, a page fault, or a system call.
+    /// The activity of a thread: the function of a kworker, an io_uring worker, a page fault, or a system call.
     fn doing(&self, task: &WaitTask) -> Option<String> {
         if task.function != 0 {
             return self.stacks.symbol(task.function).map(str::to_owned);

@@ -13,9 +13,9 @@ pub struct FoundCalls {
 
 impl FoundCalls {
     pub fn extend(&mut self, found: impl IntoIterator<Item = Found>) {
-        for one in found {
+        for call in found {
             if self.calls.len() < CALLS_MAX {
-                self.calls.push(one);
+                self.calls.push(call);
             } else {
                 self.dropped += 1;
             }

@@ -98,7 +98,7 @@ pub struct Operation {
 }
 
 impl OperationNames {
-    /// Assembles what is known about a slow operation.
+    /// Assembles the facts of a slow operation.
     pub fn operation(
         &mut self,
         record: &AsyncRecord,
@@ -328,7 +328,7 @@ impl AsyncTotals {
         Ok(AsyncTotals(ClassCounts::of(map, size::ASYNC_ROWS, true)?))
     }
 
-    /// What was counted since the last call: one bucket per kind of operation.
+    /// The counts since the last call: one bucket per kind of operation.
     pub fn since_last(&mut self, start_ns: u64, end_ns: u64) -> Vec<LatencyBucket> {
         let rows = ROWS.iter().map(|(row, op)| (*row as usize, *op));
         self.0.since_last(rows, start_ns, end_ns)

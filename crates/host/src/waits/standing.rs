@@ -121,9 +121,10 @@ mod tests {
     #[test]
     fn unfinished_requests_end_with_the_recording() {
         let found = numbered(vec![state(5, 4_000, 0), state(4, 3_000, 3_500)], 90, &SPAN);
-        let reported: Vec<_> = found.iter().map(|one| (one.sequence, one.tid, one.issue_ns, one.done_ns)).collect();
+        let reported: Vec<_> =
+            found.iter().map(|request| (request.sequence, request.tid, request.issue_ns, request.done_ns)).collect();
         assert_eq!(reported, [(90, 4, 3_500, 10_000), (91, 5, 10_000, 10_000)]);
-        assert!(found.iter().all(|one| one.kind == record::UNDER_WAY && one.device == 7 << 20));
+        assert!(found.iter().all(|request| request.kind == record::UNDER_WAY && request.device == 7 << 20));
         assert!(is_old(&state(4, 9_500, 0), &SPAN) && !is_old(&state(4, 9_501, 0), &SPAN));
     }
 

@@ -12,7 +12,7 @@ use super::runners::Runners;
 use crate::tracer::stacks::StackTable;
 use flatwater_recording::{Cause, CauseBasis, DurationBasis, Segment, StackId};
 
-/// What is known about an operation's work.
+/// The known parts of an operation's work.
 pub struct Served<'a> {
     /// Sleeps of the thread or worker that performed it.
     pub sleeps: &'a [Rc<SleepRecord>],
@@ -146,7 +146,7 @@ struct Tiles {
 }
 
 impl Tiles {
-    /// Fills what is not yet known of this part.
+    /// Fills the parts of this interval that are not yet known.
     fn fill(&mut self, (from_ns, to_ns): (u64, u64), what: What) {
         let (from_ns, to_ns) = (from_ns.max(self.from_ns), to_ns.min(self.to_ns));
         let first = self.known.partition_point(|(_, end_ns, _)| *end_ns <= from_ns);

@@ -153,10 +153,10 @@ mod tests {
         let text = "2018-02-12 09:01:22 0x7f1 INNODB MONITOR OUTPUT\n=====\nSEMAPHORES\n\
             --Thread 140406 has waited at buf0flu.cc line 1209 for 241 seconds the semaphore:\nX-lock on RW-latch\n\
             Pending flushes (fsync) log: 1; buffer pool: 0\nanything of a transaction\nEND OF INNODB MONITOR OUTPUT\n";
-        let made = import_texts(&[("f".to_owned(), text.into())]).expect("read").recording;
-        assert_eq!(made.calls.first().map(|call| call.duration_ns), Some(241_000_000_000));
-        assert_eq!(made.events.len(), 1);
-        let summary = made.header.import.expect("a summary");
+        let recording = import_texts(&[("f".to_owned(), text.into())]).expect("read").recording;
+        assert_eq!(recording.calls.first().map(|call| call.duration_ns), Some(241_000_000_000));
+        assert_eq!(recording.events.len(), 1);
+        let summary = recording.header.import.expect("a summary");
         assert_eq!(summary.lines, summary.understood, "{:?}", summary.not_understood);
     }
 }

@@ -143,12 +143,12 @@ mod tests {
     fn delayed_syncs_and_forks_are_calls() {
         let text = "# Persistence\nloading:0\nrdb_bgsave_in_progress:1\naof_enabled:1\naof_pending_bio_fsync:1\n\
             aof_delayed_fsync:3 # since the start\n\n# Stats\nlatest_fork_usec:981432\n";
-        let made = import_texts(&[("f".to_owned(), text.into())]).expect("read").recording;
-        let calls: Vec<(OpKind, u64)> = made.calls.iter().map(|call| (call.op, call.duration_ns)).collect();
+        let recording = import_texts(&[("f".to_owned(), text.into())]).expect("read").recording;
+        let calls: Vec<(OpKind, u64)> = recording.calls.iter().map(|call| (call.op, call.duration_ns)).collect();
         assert_eq!(calls.iter().filter(|call| **call == (OpKind::Fdatasync, 2_000_000_000)).count(), 3);
         assert!(calls.contains(&(OpKind::Other, 981_432_000)), "{calls:?}");
-        assert_eq!(made.events.len(), 3, "{:?}", made.events);
-        let summary = made.header.import.expect("a summary");
+        assert_eq!(recording.events.len(), 3, "{:?}", recording.events);
+        let summary = recording.header.import.expect("a summary");
         assert_eq!(summary.lines, summary.understood, "{:?}", summary.not_understood);
     }
 }

@@ -415,25 +415,27 @@ mod tests {
     #[test]
     fn rows_of_biosnoop_without_header_are_read() {
         let rows = "0.000000000    fio  17553  sdb     R  0         4096       0.23\n4.338511000    fio  17553  sdb     W  0         4096       80.27\n";
-        let made = import_texts(&[("f".to_owned(), rows.into())]).expect("rows").recording;
-        assert_eq!(made.latency.len(), 2);
+        let recording = import_texts(&[("f".to_owned(), rows.into())]).expect("rows").recording;
+        assert_eq!(recording.latency.len(), 2);
     }
 
     #[test]
     fn rows_become_calls_and_counters() {
         let import = |text: &str| import_texts(&[("f".to_owned(), text.into())]).expect(text).recording;
-        let made = import(
+        let recording = import(
             "COMM PID NODE ZONE ORDER MODE LAT(ms) STATUS\nweb worker 12 0 ZONE_NORMAL 9 SYNC 113.975 complete\n",
         );
-        let call = made.calls.first().expect("a call");
+        let call = recording.calls.first().expect("a call");
         assert_eq!((call.thread.as_str(), call.duration_ns), ("web worker", 113_975_000));
         assert_eq!(call.segments[0].cause, Cause::Compaction);
-        let made = import("HITS MISSES DIRTIES HITRATIO BUFFERS_MB CACHED_MB\n1 10 0 9.0% 5 191\n2 20 0 9.0% 5 238\n");
-        let table = made.table(Table::Workload).expect("a table");
+        let recording =
+            import("HITS MISSES DIRTIES HITRATIO BUFFERS_MB CACHED_MB\n1 10 0 9.0% 5 191\n2 20 0 9.0% 5 238\n");
+        let table = recording.table(Table::Workload).expect("a table");
         let (_, rows) = table.by_entity().next().expect("the page cache");
         assert_eq!(rows.rise(workload::CACHE_MISSES), Some(30));
-        let made = import("% time seconds usecs/call calls errors syscall\n------ ----\n 90.0 1.5 1500 1000 fsync\n");
-        let (_, rows) = made.table(Table::Workload).expect("a table").by_entity().next().expect("fsync");
+        let recording =
+            import("% time seconds usecs/call calls errors syscall\n------ ----\n 90.0 1.5 1500 1000 fsync\n");
+        let (_, rows) = recording.table(Table::Workload).expect("a table").by_entity().next().expect("fsync");
         assert_eq!(rows.rise(workload::SYSTEM_CALL_NS), Some(1_500_000_000));
     }
 }

@@ -103,8 +103,8 @@ mod tests {
             b.gap(format!("part {each}"), "why", "");
             b.note(format!("note {each}"));
         }
-        let made = b.finish(&[]);
-        assert_eq!((made.gaps.len(), made.header.notes.len()), (1001, 100));
-        assert_eq!(made.gaps[1000].what, "1100 further gaps and notes", "100 gaps and 1000 notes");
+        let recording = b.finish(&[]);
+        assert_eq!((recording.gaps.len(), recording.header.notes.len()), (1001, 100));
+        assert_eq!(recording.gaps[1000].what, "1100 further gaps and notes", "100 gaps and 1000 notes");
     }
 }

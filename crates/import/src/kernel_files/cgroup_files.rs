@@ -205,19 +205,19 @@ mod tests {
     #[test]
     fn names_on_the_line_and_several_files_per_line_are_read() {
         let text = "memory.max: 1000000   memory.high: 900000   memory.current: 800000\nmemory.events: low 0 high 12 max 3 oom 0\ncpu.stat: usage_usec 100  user_usec 60\n          nr_periods 9  nr_throttled 4  throttled_usec 77\nio.stat: 254:0 rbytes=1 wbytes=2\n";
-        let made = import_texts(&[("f".to_owned(), text.into())]).expect("read").recording;
-        let (_, rows) = made.table(Table::Cgroup).expect("a table").by_entity().next().expect("a cgroup");
+        let recording = import_texts(&[("f".to_owned(), text.into())]).expect("read").recording;
+        let (_, rows) = recording.table(Table::Cgroup).expect("a table").by_entity().next().expect("a cgroup");
         let last = |column| rows.last(column);
         assert_eq!((last(cgroup::LIMIT_BYTES), last(cgroup::EVENTS_HIGH)), (Some(1_000_000), Some(12)));
         assert_eq!((last(cgroup::CPU_THROTTLED), last(cgroup::CPU_THROTTLED_NS)), (Some(4), Some(77_000)));
         let text = "nr_periods     120   ← of 100 ms\nnr_throttled   89    ← 74%!\nthrottled_time 8900000000  # ns\n";
-        let made = import_texts(&[("f".to_owned(), text.into())]).expect("read").recording;
-        let (_, rows) = made.table(Table::Cgroup).expect("a table").by_entity().next().expect("a cgroup");
+        let recording = import_texts(&[("f".to_owned(), text.into())]).expect("read").recording;
+        let (_, rows) = recording.table(Table::Cgroup).expect("a table").by_entity().next().expect("a cgroup");
         assert_eq!((rows.last(cgroup::CPU_PERIODS), rows.last(cgroup::CPU_THROTTLED)), (Some(120), Some(89)));
         let text =
             "memory.current:800000\nmemory.events:low 0\nmemory.events:high 423774\nmemory.events.local:high 9\n";
-        let made = import_texts(&[("f".to_owned(), text.into())]).expect("read").recording;
-        let (_, rows) = made.table(Table::Cgroup).expect("a table").by_entity().next().expect("a cgroup");
+        let recording = import_texts(&[("f".to_owned(), text.into())]).expect("read").recording;
+        let (_, rows) = recording.table(Table::Cgroup).expect("a table").by_entity().next().expect("a cgroup");
         assert_eq!(rows.last(cgroup::EVENTS_HIGH), Some(423_774));
     }
 }

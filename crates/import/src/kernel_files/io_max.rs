@@ -104,8 +104,8 @@ mod tests {
     use flatwater_recording::{Column, Table};
 
     fn read(text: &str, column: Column) -> Vec<(String, Option<i64>)> {
-        let made = import_texts(&[("f".to_owned(), text.into())]).expect("read").recording;
-        let table = made.table(Table::Cgroup).expect("a table");
+        let recording = import_texts(&[("f".to_owned(), text.into())]).expect("read").recording;
+        let table = recording.table(Table::Cgroup).expect("a table");
         table.by_entity().map(|(entity, rows)| (entity.name.clone(), rows.last(column))).collect()
     }
 

@@ -104,8 +104,8 @@ mod tests {
     fn values_of_devices_are_added_and_controllers_are_read() {
         let text = "$ cat /sys/fs/cgroup/db/io.stat\n8:16 rbytes=4096 wbytes=1000 rios=1 wios=2 dbytes=0 dios=0 cost.usage=50 cost.wait=7000000 cost.indebt=0 cost.indelay=3\n\
             9:0 8:0 rbytes=96 wbytes=24 rios=1 wios=1 dbytes=0 dios=0 use_delay=12 delay_nsec=0 depth=1 avg_lat=11526 win=800\n";
-        let made = import_texts(&[("f".to_owned(), text.into())]).expect("read").recording;
-        let (entity, rows) = made.table(Table::Cgroup).expect("a table").by_entity().next().expect("a group");
+        let recording = import_texts(&[("f".to_owned(), text.into())]).expect("read").recording;
+        let (entity, rows) = recording.table(Table::Cgroup).expect("a table").by_entity().next().expect("a group");
         assert_eq!(entity.name, "/db");
         assert_eq!((rows.last(cgroup::IO_WRITE_BYTES), rows.last(cgroup::IO_READS)), (Some(1024), Some(2)));
         assert_eq!(rows.last(cgroup::IO_COST_WAIT_NS), Some(7_000_000_000));

@@ -194,9 +194,9 @@ mod tests {
     #[test]
     fn a_heading_before_a_reading_is_not_an_average_of_sar() {
         let text = "MemFree:          374572 kB\nCached:          5550972 kB\n\nAfter:\nMemFree:         3477168 kB\nCached:          2724504 kB\n";
-        let made = import_texts(&[("f".to_owned(), text.into())]).expect("read");
-        assert!(made.formats.iter().all(|(_, format)| *format == "meminfo"), "{:?}", made.formats);
-        let (_, rows) = made.recording.table(Table::Meminfo).expect("memory").by_entity().next().expect("a row");
+        let imported = import_texts(&[("f".to_owned(), text.into())]).expect("read");
+        assert!(imported.formats.iter().all(|(_, format)| *format == "meminfo"), "{:?}", imported.formats);
+        let (_, rows) = imported.recording.table(Table::Meminfo).expect("memory").by_entity().next().expect("a row");
         assert_eq!(rows.last(meminfo::CACHED_BYTES), Some(2_724_504 << 10));
     }
 }

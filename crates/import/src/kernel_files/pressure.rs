@@ -150,8 +150,8 @@ mod tests {
     fn both_lines_of_a_file_on_one_line_with_its_path_are_read() {
         let text = "/proc/pressure/cpu:     some avg10=98.72 avg60=97.89 avg300=96.02\n\
                     /proc/pressure/memory:  some avg10=0.50        full avg10=0.25\n";
-        let made = import_texts(&[("f".to_owned(), text.into())]).expect("read").recording;
-        let table = made.table(Table::Pressure).expect("a table");
+        let recording = import_texts(&[("f".to_owned(), text.into())]).expect("read").recording;
+        let table = recording.table(Table::Pressure).expect("a table");
         let last = |name: &str, column| {
             table.by_entity().find(|(entity, _)| entity.name == name).and_then(|(_, rows)| rows.last(column))
         };

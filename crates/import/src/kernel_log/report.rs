@@ -427,8 +427,9 @@ mod tests {
         let text = "2 locks held by fio/647:\n #0: ffff9fd5 (&ctx->uring_lock){+.+.}-{3:3}, at: __do_sys_io_uring_enter+0x5/0x8\n\
             #1: ffff9fd4 (sb_writers#15){++++}-{0:0}, at: io_issue_sqe+0x9c/0x780\n1 lock held by fsfreeze/696:\n \
             #0: ffff9fd4 (sb_writers#15){++++}-{0:0}, at: freeze_super+0x20a/0x600\n";
-        let made = import_texts(&[("f".to_owned(), text.into())]).expect("read").recording;
-        let tasks: Vec<_> = made.header.sampled_tasks.iter().map(|task| (task.task.as_str(), task.cause)).collect();
+        let recording = import_texts(&[("f".to_owned(), text.into())]).expect("read").recording;
+        let tasks: Vec<_> =
+            recording.header.sampled_tasks.iter().map(|task| (task.task.as_str(), task.cause)).collect();
         assert_eq!(tasks, [("fio", None), ("fsfreeze", Some(Cause::FsFreeze))]);
     }
 

@@ -224,9 +224,9 @@ mod tests {
         let three = "w: (groupid=0, jobs=1): err= 0: pid=12: Sun Nov 22 10:20:30 2026\n  write: IOPS=100, BW=400KiB/s (410kB/s)(4000KiB/10000msec); 0 zone resets\n    clat (usec): min=1, max=90000, avg=50.0, stdev=1.0\n    clat percentiles (usec):\n     |  1.00th=[    5], 50.00th=[   10], 99.00th=[  400], 99.99th=[80000]\n  fsync/fdatasync/sync_file_range:\n    sync (msec): min=1, max=80, avg=5.0, stdev=1.0\n";
         let two = "w: (groupid=0, jobs=1): err= 0: pid=12: Sun Nov 22 10:20:30 2026\n  write: io=4000KB, bw=400KB/s, iops=100, runt= 10000msec\n    clat (usec): min=1, max=90000, avg=50.0, stdev=1.0\n";
         for (text, kinds) in [(three, 2), (two, 1)] {
-            let made = import_texts(&[("f".to_owned(), text.into())]).expect("read").recording;
-            assert_eq!(made.latency.len(), kinds, "{text}");
-            let writes = made.latency.iter().find(|row| row.op == OpKind::Write).expect("writes");
+            let recording = import_texts(&[("f".to_owned(), text.into())]).expect("read").recording;
+            assert_eq!(recording.latency.len(), kinds, "{text}");
+            let writes = recording.latency.iter().find(|row| row.op == OpKind::Write).expect("writes");
             assert_eq!((writes.from_start.unpack().len(), writes.worst_from_start_ns), (1000, 90_000_000));
         }
     }

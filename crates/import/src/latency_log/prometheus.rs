@@ -95,8 +95,8 @@ mod tests {
     #[test]
     fn cumulative_buckets_become_a_histogram() {
         let text = "# TYPE etcd_disk_wal_fsync_duration_seconds histogram\netcd_disk_wal_fsync_duration_seconds_bucket{le=\"0.001\"} 10\netcd_disk_wal_fsync_duration_seconds_bucket{le=\"0.128\"} 14\netcd_disk_wal_fsync_duration_seconds_bucket{le=\"+Inf\"} 15\netcd_disk_wal_fsync_duration_seconds_sum 1.5\n";
-        let made = import_texts(&[("f".to_owned(), text.into())]).expect("read").recording;
-        let row = made.latency.first().expect("a histogram");
+        let recording = import_texts(&[("f".to_owned(), text.into())]).expect("read").recording;
+        let row = recording.latency.first().expect("a histogram");
         assert_eq!((row.op, row.from_start.unpack().len(), row.worst_from_start_ns), (OpKind::Fsync, 15, 256_000_000));
     }
 }

@@ -168,8 +168,8 @@ mod tests {
             reading(40),
             reading(60)
         );
-        let made = import_texts(&[("f".to_owned(), text.into_bytes())]).expect("read").recording;
-        let table = made.table(Table::Disks).expect("disks");
+        let recording = import_texts(&[("f".to_owned(), text.into_bytes())]).expect("read").recording;
+        let table = recording.table(Table::Disks).expect("disks");
         let (entity, rows) = table.by_entity().next().expect("sda");
         assert_eq!((entity.name.as_str(), rows.rise(disks::WRITES)), ("sda", Some(100)), "the first is since boot");
         assert_eq!(rows.rise(disks::WRITE_NS), Some(10_000_000_000));

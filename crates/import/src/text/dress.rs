@@ -23,7 +23,7 @@ pub enum Kind {
     Leader(&'static str),
 }
 
-/// What was added to one line.
+/// The additions to one line.
 #[derive(Clone, Debug)]
 pub struct Dress {
     pub kind: Kind,

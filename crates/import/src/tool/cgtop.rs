@@ -64,8 +64,8 @@ mod tests {
     #[test]
     fn memory_of_groups_is_read() {
         let text = "Control Group                 Tasks   %CPU   Memory  Input/s Output/s\n/                      312   95.1     3.1G     1.2M    88.4M\n/init.scope              1      -        -        -        -\nsystem.slice/db.service 33   70.2     1.0G     1.0M    86.0M\n";
-        let made = import_texts(&[("f".to_owned(), text.into())]).expect("read").recording;
-        let table = made.table(Table::Cgroup).expect("a table");
+        let recording = import_texts(&[("f".to_owned(), text.into())]).expect("read").recording;
+        let table = recording.table(Table::Cgroup).expect("a table");
         let found: Vec<_> =
             table.by_entity().map(|(entity, rows)| (entity.name.clone(), rows.last(cgroup::USAGE_BYTES))).collect();
         assert!(found.contains(&("system.slice/db.service".to_owned(), Some(1 << 30))), "{found:?}");

@@ -110,12 +110,12 @@ mod tests {
     #[test]
     fn memory_swap_and_load_of_the_head_are_read() {
         let text = "    0[||||      35.2%]   Tasks: 95, 240 thr; 2 running\n    1[||         4.1%]   Load average: 8.02 7.45 6.33\n  Mem[||||||||512M/2.00G]   Uptime: 12 days, 03:22:11\n  Swp[|       128M/1.00G]\n\n    PID USER      PRI  NI  VIRT   RES   SHR S CPU% MEM%   TIME+  Command\n   1234 mysql      20   0 3412M 1890M 12044 D 12.0 23.8  8h12:33 /usr/sbin/mysqld\n";
-        let made = import_texts(&[("f".to_owned(), text.into())]).expect("read").recording;
-        let (_, rows) = made.table(Table::Meminfo).expect("memory").by_entity().next().expect("a row");
+        let recording = import_texts(&[("f".to_owned(), text.into())]).expect("read").recording;
+        let (_, rows) = recording.table(Table::Meminfo).expect("memory").by_entity().next().expect("a row");
         assert_eq!(rows.last(meminfo::MEM_AVAILABLE_BYTES), Some(3 << 29));
         assert_eq!(rows.last(meminfo::SWAP_FREE_BYTES), Some((1 << 30) - (128 << 20)));
-        let (_, rows) = made.table(Table::Cpu).expect("load").by_entity().next().expect("a row");
+        let (_, rows) = recording.table(Table::Cpu).expect("load").by_entity().next().expect("a row");
         assert_eq!(rows.last(cpu::LOAD1_CENTI), Some(802));
-        assert_eq!(made.header.sampled_tasks.len(), 1, "the task in state D");
+        assert_eq!(recording.header.sampled_tasks.len(), 1, "the task in state D");
     }
 }

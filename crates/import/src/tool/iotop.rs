@@ -127,8 +127,8 @@ mod tests {
             \x209842 be/4 root        0.00 B/s  227.57 K/s  0.00 % 99.99 % agent\n\
             \x20 882 be/4 some user   1.50 M/s 1604.78 K/s  0.00 % 98.60 %\n[btrfs-transacti]\n\
             \x20 901 be/4 root        0.00 B/s    0.00 B/s ?unavailable?  kworker\n";
-        let made = import_texts(&[("f".to_owned(), text.into())]).expect("read").recording;
-        let table = made.table(Table::Workload).expect("a table");
+        let recording = import_texts(&[("f".to_owned(), text.into())]).expect("read").recording;
+        let table = recording.table(Table::Workload).expect("a table");
         let rows: Vec<(String, Option<i64>, Option<i64>)> = table
             .by_entity()
             .map(|(entity, rows)| {

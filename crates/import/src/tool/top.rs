@@ -199,8 +199,8 @@ mod tests {
         let screen = "top - 12:02:15 up 6 days,  8:05,  1 user,  load average: 0.66, 0.72, 0.59\n\
             %Cpu0  :  0.0 us,  2.0 sy,  0.0 ni, 36.0 id, 62.0 wa,  0.0 hi,  0.0 si,  0.0 st\n\
             %Cpu1  :  0.0 us,  0.0 sy,  0.0 ni, 86.0 id, 14.0 wa,  0.0 hi,  0.0 si,  0.0 st\n";
-        let made = import_texts(&[("f".to_owned(), screen.into())]).expect("read").recording;
-        let (entity, rows) = made.table(Table::Cpu).expect("a table").by_entity().next().expect("a row");
+        let recording = import_texts(&[("f".to_owned(), screen.into())]).expect("read").recording;
+        let (entity, rows) = recording.table(Table::Cpu).expect("a table").by_entity().next().expect("a row");
         let wait = rows.rise(cpu::IOWAIT_NS).expect("two readings") as f64 / 1e9;
         assert!(entity.name == "all" && (wait - 0.38).abs() < 0.001, "{wait}");
     }

@@ -76,7 +76,7 @@ pub struct Column {
     pub former: &'static [&'static str],
     /// Whether some kernels print it once per zone instead, as `NAME_normal` and so on.
     pub by_zone: bool,
-    /// What it means; empty if the name says it.
+    /// Its meaning; empty if the name says it.
     pub meaning: &'static str,
 }
 

@@ -99,8 +99,8 @@ fn rows(out: &mut String, group: &Group) {
             continue;
         }
         reported.push(key);
-        let alike = group.columns.iter().filter(|other| (other.kind, other.unit.name()) == key);
-        let names: Vec<String> = alike.map(described).collect();
+        let same_kind = group.columns.iter().filter(|other| (other.kind, other.unit.name()) == key);
+        let names: Vec<String> = same_kind.map(described).collect();
         let file = if group.file.is_empty() { "flatwater, tools" } else { group.file };
         let kind = if column.kind == ColumnKind::Counter { "counter" } else { "gauge" };
         let _ = writeln!(out, "| {file} | {kind} | {} | {} |", key.1, names.join(", "));

@@ -287,11 +287,11 @@ fn values_of<T: Leaf>(
             return Err(TableError::damaged("a column with too few values"));
         }
         // One level per row; the number of levels with 1 must equal the number of values.
-        let there = if optional { levels.iter().filter(|&&level| level == 1).count() } else { got };
-        if there != values.len() || (optional && levels.len() != got) {
+        let present = if optional { levels.iter().filter(|&&level| level == 1).count() } else { got };
+        if present != values.len() || (optional && levels.len() != got) {
             return Err(TableError::Contradiction);
         }
-        take((&values, if there == got { &[] } else { &levels }))?;
+        take((&values, if present == got { &[] } else { &levels }))?;
         left -= got;
     }
     Ok(())

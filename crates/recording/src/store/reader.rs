@@ -222,15 +222,15 @@ impl Reader<'_> {
     fn table(&mut self, table: TableFile, manifest: Option<&Manifest>) -> bool {
         let frames = files::frames_path(self.dir, table);
         let parquet = files::parquet_path(self.dir, table);
-        let there = |path: &Path| path.symlink_metadata().is_ok();
+        let exists = |path: &Path| path.symlink_metadata().is_ok();
         let listed = manifest.and_then(|manifest| manifest.tables.get(table.name()));
-        if manifest.is_none() && there(&frames) {
+        if manifest.is_none() && exists(&frames) {
             if let Err(error) = self.frames(&frames, table) {
                 self.complain(table, &error);
             }
             return true;
         }
-        if !there(&parquet) {
+        if !exists(&parquet) {
             if listed.is_some() {
                 self.say(table, "its file is missing");
             }

@@ -54,7 +54,7 @@ pub struct RecordingWriter {
 pub struct Finished {
     /// Whether the recording was turned into Parquet; if not, its frames are readable nevertheless.
     pub sealed: bool,
-    /// What the writer itself lost, and why the recording is not sealed. Also part of the recording, if it could be
+    /// The losses of the writer itself, and why the recording is not sealed. Also part of the recording, if it could be
     /// written.
     pub gaps: Vec<Gap>,
 }
@@ -173,7 +173,7 @@ impl RecordingWriter {
         self.append(Rows::flat(FlatTable::MemoryUsers, &users.memory.as_slice()))
     }
 
-    /// Appends what is needed to imitate the recorded programs; once, at the end.
+    /// Appends the data to imitate the recorded programs; once, at the end.
     pub fn append_imitation(&mut self, imitation: &Imitation) -> Result<(), WriteError> {
         self.append(Rows::flat(FlatTable::Operations, &imitation.operations.as_slice()))?;
         self.append(Rows::flat(FlatTable::OperationFiles, &imitation.files.as_slice()))?;

@@ -3,12 +3,12 @@
 //! `Summarizer` sums slow calls; `to_parquet` writes the file that fleets query. The rows of an observed quiet hour
 //! sum to 0, those of an unobserved hour to null.
 
-mod add;
 mod file;
 mod hour;
 mod row;
+mod summarizer;
 
-pub use add::{Blame, Summarizer, Whose};
 pub use file::{SummaryError, VERSION, VERSION_KEY, check_version, from_batch, schema, to_parquet};
 pub use hour::HourStart;
 pub use row::{CALLS_OVER_NS, SummaryOrigin, SummaryRow};
+pub use summarizer::{Blame, Summarizer, Whose};

@@ -56,7 +56,7 @@ impl Hasher for KeyHasher {
 
 pub type KeyMap<K, V> = HashMap<K, V, BuildHasherDefault<KeyHasher>>;
 
-/// Boxed, because an inode of one window should not carry a vector's 24 bytes: there are millions.
+/// Boxed, because millions of inodes have one window and should not carry a vector's 24 bytes.
 #[derive(Debug, Default)]
 #[expect(clippy::box_collection, reason = "halves the size of the common case")]
 pub enum Windows {
@@ -160,7 +160,7 @@ pub struct Inode {
     pub in_cgroup: bool,
     /// Its pages under writeback.
     pub under_writeback: u32,
-    /// The transactions of the last change and of the last change of size or blocks, plus one.
+    /// The transaction of the last change, and that of the last change of size or blocks, each plus one.
     pub changed: [u32; 2],
     /// Second of the last update of the access time, and whether it was written since it was read.
     pub read_s: u32,
@@ -176,9 +176,9 @@ pub struct Inode {
     pub parent: InodeId,
     /// Its radix tree node.
     pub node: Option<Object>,
-    /// It became unused while it was on the list of inodes (I_REFERENCED, 2.6.37 and later).
+    /// The inode became unused while it was on the list of inodes (I_REFERENCED, 2.6.37 and later).
     unused_again: bool,
-    /// Its places on the lists of dentries and of inodes.
+    /// Its places on the dentry list and the inode list.
     links: [Link; 2],
 }
 
@@ -469,8 +469,8 @@ mod tests {
     use super::{Inodes, List, Place};
     use crate::mm::slab::Object;
 
-    /// An inode that is used again stays where it is until the shrinker comes by, as its mark says once it is unused
-    /// again.
+    /// An inode that is used again keeps its place on the list until the shrinker scans it; I_REFERENCED marks it once
+    /// it is unused again.
     #[test]
     fn a_lazy_lru_keeps_reused_inodes_until_the_shrinker_scans_them() {
         let mut inodes = Inodes { lazy: true, ..Inodes::default() };
@@ -478,7 +478,7 @@ mod tests {
         for id in [one, two, three] {
             inodes.put(id, Place::Unused);
         }
-        // The first is in use, the second was and is not any more, the third is held by its page.
+        // The first is in use, the second was in use, a page keeps the third.
         inodes.put(one, Place::Dentry);
         inodes.put(two, Place::Dentry);
         inodes.put(two, Place::Unused);

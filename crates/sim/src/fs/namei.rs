@@ -151,7 +151,7 @@ pub async fn find(m: &Machine, task: &mut Task, file: FileKey, create: bool) {
     }
 }
 
-/// Puts a name in or takes it out.
+/// Adds or removes a name.
 pub async fn change(m: &Machine, task: &mut Task, file: FileKey, made: bool) {
     if let Some(dir) = home(m, file) {
         if made {
@@ -164,7 +164,7 @@ pub async fn change(m: &Machine, task: &mut Task, file: FileKey, made: bool) {
     }
 }
 
-/// The directory's own size and times (fs/reiserfs/namei.c: reiserfs_add_entry, reiserfs_update_sd, 2.6.20).
+/// The size and times of the directory itself (fs/reiserfs/namei.c: reiserfs_add_entry, reiserfs_update_sd, 2.6.20).
 async fn put_size(m: &Machine, task: &mut Task, dir: FileKey) {
     device_page(m, m.place_of_key(dir), task, m.metadata_page(dir), true, true).await;
 }

@@ -2,18 +2,18 @@
 //!
 //! Models: a directory has a block group, and its files follow each other from there on (find_group_other, find_goal in
 //! fs/ext3: the parent's group first, then the next one with room; ext4 and xfs do the same with flex groups and
-//! allocation groups). A file that was there before is in one piece. A file that is written gets its dirty pages in one
-//! piece and a preallocation after them if allocation is delayed, else a reservation window, so that files that grow
-//! together interleave.
+//! allocation groups). A file that existed before the run is contiguous. With delayed allocation the dirty pages of a
+//! written file get one extent and a preallocation behind it; otherwise the file gets a reservation window, so files
+//! that grow at the same time interleave.
 //!
-//! On ext4 directories decide little. What is large goes where the last large file went (s_mb_last_group). What is
-//! small goes into a flex group, which the directories below one parent share (find_group_orlov), one behind the other
-//! as it is written: up to 5.17 and from 6.0 on by a locality group, or, for files that are closed when they are
-//! written, up to 5.17 because each search begins at the flex group's second block group (ext4_inode_to_goal_block) and
-//! takes what is free first. Leaves out: reuse of freed blocks, fragmentation by age, indirect blocks; a locality group
-//! for each CPU (there is one for all); that a flex group takes a limited number of directories; 5.18 and 5.19, whose
-//! search takes any group (mb_optimize_scan); for small files that were there before, their directories are spread as
-//! elsewhere.
+//! On ext4 directories decide little. A large file goes behind the last large file (s_mb_last_group). Small files go
+//! into a flex group, which the directories below one parent share (find_group_orlov), one behind the other in the
+//! order of writing. The reason is a locality group (up to 5.17, and since 6.0) or, for files that are already closed
+//! when their pages are written (up to 5.17), a search that begins at the flex group's second block group
+//! (ext4_inode_to_goal_block) and takes the first free blocks. Leaves out: reuse of freed blocks, fragmentation by age,
+//! indirect blocks; a locality group per CPU (all CPUs share one); the maximum number of directories in a flex group;
+//! 5.18 and 5.19, whose search takes any group (mb_optimize_scan). Directories of small files that existed before the
+//! run are spread as on other file systems.
 
 use crate::kernel::PAGE_BYTES;
 use std::collections::{BTreeMap, HashMap};
@@ -29,22 +29,22 @@ constants! {
     const WINDOW_PAGES: u64 = kernel(1024, "include/linux/ext3_fs.h", "EXT3_MAX_RESERVE_BLOCKS (1027)", "2.6.32");
     /// Largest size of a small file, blocks.
     const STREAM_PAGES: u64 = kernel(16, "fs/ext4/mballoc.h", "MB_DEFAULT_STREAM_THRESHOLD", "2.6.32");
-    /// What a locality group takes of the disk at once for small files.
+    /// Blocks that a locality group allocates at once for small files.
     const GROUP_PREALLOC_PAGES: u64 = kernel(512, "fs/ext4/mballoc.h", "MB_DEFAULT_GROUP_PREALLOC", "2.6.32");
     const NORMAL_PAGES: u64 = kernel(2048, "fs/ext4/mballoc.c", "ext4_mb_normalize_request (8 MiB)", "2.6.32");
 }
 
-/// Where the pages of a file from one on are, and how many.
+/// Position of consecutive pages on the disk, and their number.
 #[derive(Clone, Copy, Debug)]
 struct Extent {
     start: u64,
     pages: u64,
 }
 
-/// What follows each other.
+/// A part of the disk in which extents are allocated one behind the other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum Region {
-    /// Of a workload's directory.
+    /// The block group of a workload's directory.
     Directory(u32, u64),
     /// Small files of a workload, on ext4.
     FlexGroup(u32),
@@ -58,22 +58,22 @@ pub struct Placement {
     files: HashMap<FileKey, BTreeMap<u64, Extent>>,
     /// The first free page of each region.
     next: HashMap<Region, u64>,
-    /// What is left of the locality group's blocks.
+    /// The unused blocks of the locality group.
     group: Option<Extent>,
 }
 
-/// A piece of a file that may not have a place yet.
+/// A page of a file, and the extent to allocate if the page has no block.
 #[derive(Clone, Copy, Debug)]
 struct Piece {
     key: FileKey,
     page: u64,
-    /// Up to here it is placed in one piece.
+    /// End of the extent to allocate, in pages of the file.
     end: u64,
     region: Region,
 }
 
 impl Placement {
-    /// Position on a disk of `disk_pages`; allocates the piece if it has none.
+    /// Position on a disk of `disk_pages`; allocates an extent if the page has no block.
     fn position(&mut self, Piece { key, page, end, region }: Piece, disk_pages: u64) -> u64 {
         let file = self.files.entry(key).or_default();
         if let Some((first, extent)) = file.range(..=page).next_back()
@@ -101,8 +101,8 @@ impl Placement {
         start
     }
 
-    /// fs/ext4/mballoc.c: ext4_mb_new_group_pa, ext4_mb_use_group_pa: when its blocks are used up the group takes more
-    /// near the file that wants them.
+    /// fs/ext4/mballoc.c: ext4_mb_new_group_pa, ext4_mb_use_group_pa: a locality group without enough blocks allocates
+    /// more near the file that needs them.
     fn take_of_group(&mut self, region: Region, pages: u64, disk_pages: u64) -> u64 {
         let mut group = match self.group.filter(|group| group.pages >= pages) {
             Some(group) => group,
@@ -135,7 +135,7 @@ fn scattered(workload: u32, directory: u64) -> u64 {
     group / GROUP_PAGES.get() * GROUP_PAGES.get()
 }
 
-/// A file whose page is looked for, and why.
+/// The properties of a file and an access that decide about the allocation.
 #[derive(Clone, Copy, Debug)]
 struct Asked {
     kind: Kind,
@@ -145,8 +145,8 @@ struct Asked {
     size_pages: u64,
 }
 
-/// What of a file is placed together with a page that has no place yet, and where. fs/ext4/mballoc.c:
-/// ext4_mb_group_or_file, ext4_mb_normalize_request.
+/// The extent to allocate for a page without a block, and its region. fs/ext4/mballoc.c: ext4_mb_group_or_file,
+/// ext4_mb_normalize_request.
 fn piece(key: FileKey, page: u64, asked: Asked) -> Piece {
     let Asked { kind, delays_allocation, writes, closed, size_pages } = asked;
     let (ext4, small) = (kind == Kind::Ext4, size_pages <= STREAM_PAGES.get());
@@ -157,7 +157,7 @@ fn piece(key: FileKey, page: u64, asked: Asked) -> Piece {
     };
     let end = match (writes, delays_allocation) {
         (false, _) => size_pages,
-        // EXT4_MB_HINT_NOPREALLOC: nothing more is going to be written to a file that is closed.
+        // EXT4_MB_HINT_NOPREALLOC: no preallocation for a closed file, which will not grow.
         (true, true) if ext4 && (small || closed) => size_pages,
         (true, true) => size_pages.max(page + size_pages.next_power_of_two().min(NORMAL_PAGES.get())),
         (true, false) => (page / WINDOW_PAGES.get() + 1) * WINDOW_PAGES.get(),
@@ -166,7 +166,7 @@ fn piece(key: FileKey, page: u64, asked: Asked) -> Piece {
 }
 
 impl Machine {
-    /// Where a page of a file is on the disk.
+    /// The position of a file's page on the disk.
     pub(crate) fn position(&self, inode: InodeId, page: u64, writes: bool) -> u64 {
         let (key, size_pages, closed, device) = {
             let mm = self.mm.borrow();
@@ -209,8 +209,8 @@ mod tests {
         assert!(elsewhere.abs_diff(first) > 32_768, "another directory is in another group");
     }
 
-    /// 512 blocks at once: 42 files of 12 are 504, and the next one begins with the next 512, behind them unless others
-    /// were taken.
+    /// 512 blocks at once: 42 files of 12 are 504, and the next one begins with the next 512, behind the first 512
+    /// unless another file has taken those blocks.
     #[test]
     fn small_files_of_ext4_follow_each_other_whatever_their_directories() {
         let (mut placed, disk) = (Placement::default(), 1 << 26);
@@ -245,7 +245,7 @@ mod tests {
         assert_eq!(of(written), (flex, 16));
         assert_eq!(of(Asked { size_pages: 17, ..written }), (Region::Stream, 32));
         assert_eq!(of(Asked { size_pages: 17, closed: true, ..written }), (Region::Stream, 17));
-        assert_eq!(of(Asked { writes: false, ..written }), (directory, 16), "it was there before");
+        assert_eq!(of(Asked { writes: false, ..written }), (directory, 16), "it existed before the run");
         assert_eq!(of(Asked { writes: false, size_pages: 17, ..written }), (Region::Stream, 17));
         assert_eq!(of(Asked { delays_allocation: false, ..written }), (directory, 1024), "nodelalloc");
         assert_eq!(of(Asked { kind: Kind::Xfs, size_pages: 17, ..written }), (directory, 32));

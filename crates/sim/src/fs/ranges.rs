@@ -1,8 +1,8 @@
-//! Ranges of pages of a disk that touch neither each other nor overlap.
+//! Ranges of disk pages that neither touch nor overlap.
 
 use std::collections::BTreeMap;
 
-/// The first page of each range, and the first behind it.
+/// By the first page of each range, the first page behind the range.
 #[derive(Clone, Debug, Default)]
 pub struct Ranges {
     ends: BTreeMap<u64, u64>,
@@ -32,7 +32,7 @@ impl Ranges {
         all.map(|(&start, &end)| (start.max(from), end.min(to))).collect()
     }
 
-    /// Removes what is between two pages.
+    /// Removes the pages [from, to).
     pub fn remove(&mut self, from: u64, to: u64) {
         for (start, end) in self.within(from, to) {
             let (&first, &last) = self.ends.range(..=start).next_back().unwrap_or((&start, &end));

@@ -23,8 +23,8 @@ use crate::writeback;
 use crate::writeback::dirty_throttle;
 
 impl Mm {
-    /// Attaches a buffer_head to a page. A chunk's buffer_heads are in slabs of one zone: a page whose own lies
-    /// elsewhere moves to a sibling chunk.
+    /// Attaches a buffer_head to a page. A chunk's buffer_heads are in slabs of one zone: a page whose buffer_head is
+    /// in another zone moves to a sibling chunk.
     pub fn attach_buffer(&mut self, id: ChunkId, bit: u32, buffer: Object) -> ChunkId {
         let zone = buffer.zone;
         let chunk = *self.chunks.get(id);
@@ -63,14 +63,14 @@ pub async fn lookup(m: &Machine, task: &mut Task, key: FileKey, create: bool) ->
     id
 }
 
-/// What lookup() does for a name without a dentry; that of the directory `above` is held for it.
+/// lookup() of a name without a dentry, with a reference to the dentry of the directory `above`.
 pub async fn bring_in(m: &Machine, task: &mut Task, key: FileKey, create: bool, above: InodeId) -> InodeId {
     namei::find(m, task, key, create).await;
     let found = m.mm.borrow().inodes.find(key);
     if let Some(id) = found {
         let dentry = alloc::object(m, task, CacheKind::Dentry, Want::KERNEL).await;
         let mut mm = m.mm.borrow_mut();
-        // It may have been pruned while the dentry was allocated.
+        // The inode may have been pruned while the dentry was allocated.
         let inode = mm.inodes.get_mut(id);
         if inode.key == key && matches!(inode.place, Place::Unused | Place::Cached) {
             (inode.dentry, inode.parent) = (dentry, above);
@@ -129,8 +129,8 @@ pub async fn device_page(m: &Machine, on: DeviceId, task: &mut Task, page: u64, 
                 return;
             };
             let placed = place_device_page(m, device, page, frame, task.cpu);
-            // fs/buffer.c: grow_dev_folio. SLAB's buffer_heads of metadata are left out, as no account is kept of their
-            // slabs.
+            // fs/buffer.c: grow_dev_folio. SLAB's buffer_heads of metadata are left out, because the model does not
+            // count their slabs.
             let needs_buffer = m.profile.is_6() && m.mm.borrow().lacks_buffer(placed);
             if needs_buffer { filemap_add::attach_buffer(m, task, device, page).await } else { placed }
         }
@@ -174,7 +174,7 @@ impl Machine {
         fresh
     }
 
-    /// The append of a few bytes into a page that is there and dirty already: nearly every write of a journal.
+    /// Appends a few bytes to a cached page that is already dirty, as nearly every write of a journal does.
     #[inline]
     pub fn append_in_place(&self, task: &mut Task, inode: InodeId, offset: u64, bytes: u64) -> bool {
         let page = offset / PAGE_BYTES;
@@ -189,7 +189,7 @@ impl Machine {
         }
         let grows = mm.inodes.get_mut(inode).grow(offset + bytes);
         let walk_ns = file_system.walk_ns(&self.costs, mm.chunks.get(id).order);
-        // The page was written to a moment ago: it is in the CPU's cache, whichever node it lies on.
+        // The page was just written, so it is in the CPU's cache on any node.
         drop(mm);
         let copy_ns = bytes * self.costs.copy_byte_ps / 1000;
         task.work(Site::Work, self.costs.write_base_ns + file_system.handle_ns(&self.costs) + walk_ns + copy_ns);
@@ -206,7 +206,7 @@ pub async fn write(m: &Machine, task: &mut Task, inode: InodeId, offset: u64, by
     crate::fs::journal::touch(m, device, task).await;
     let (first, last) = (offset / PAGE_BYTES, (offset + bytes.max(1) - 1) / PAGE_BYTES);
     let mut grows = m.mm.borrow().inodes.get(inode).size == 0;
-    // Pages of a folio that this call has brought in are new to it, not a second access.
+    // The pages of a folio that this call has added do not count as accessed twice.
     let mut folio_end = first;
     for page in first..=last {
         let from = offset.max(page * PAGE_BYTES);
@@ -215,8 +215,8 @@ pub async fn write(m: &Machine, task: &mut Task, inode: InodeId, offset: u64, by
         let hit = m.mm.borrow().lookup(inode, page);
         let (id, bit) = match hit {
             Some((mut id, bit)) => {
-                // mm/filemap.c: generic_perform_write goes page by page, since 6.16 (ext4) and 6.6 (xfs) folio by
-                // folio; a window's pages stand for a folio.
+                // mm/filemap.c: generic_perform_write copies page by page, since 6.16 (ext4) and 6.6 (xfs) folio by
+                // folio; a window's pages represent a folio.
                 let steps = page > first && page >= folio_end;
                 if steps && (!file_system.large_folios || page % WINDOW_PAGES == 0) {
                     task.work(Site::Work, m.costs.write_step_ns);
@@ -227,8 +227,8 @@ pub async fn write(m: &Machine, task: &mut Task, inode: InodeId, offset: u64, by
                     task.work(Site::Work, file_system.walk_ns(&m.costs, order));
                 }
                 // mm/filemap.c: generic_perform_write, up to 4.6, marks the page accessed at each write, which
-                // activates it at the second; not while it is still in the CPU's pagevec, as the last page of an append
-                // is.
+                // activates it at the second; but not while the page is still in the CPU's pagevec, like the last page
+                // of an append.
                 if !m.profile.is_6() && page >= folio_end && page * PAGE_BYTES + PAGE_BYTES < mm.inodes.get(inode).size
                 {
                     id = mm.touch(id, bit);
@@ -287,7 +287,7 @@ pub async fn wait_page(m: &Machine, task: &mut Task, inode: InodeId, page: u64, 
         if !busy {
             return;
         }
-        // The page may be written while it works: it looks once more before it sleeps.
+        // The page may be written while the task works, so check again before the task sleeps.
         if task.pending_ns() > 0 {
             task.run(m).await;
             continue;
@@ -304,8 +304,8 @@ pub async fn read(m: &Machine, task: &mut Task, inode: InodeId, offset: u64, byt
     read_on(m, task, inode, (offset, end), end).await;
 }
 
-/// The bytes [offset, end) of a file that is read up to `last` at least: page by page, misses and marked pages with
-/// readahead.
+/// Reads the bytes [offset, end) page by page, with readahead at misses and marked pages. The call reads at least up to
+/// `last`.
 pub async fn read_on(m: &Machine, task: &mut Task, inode: InodeId, (offset, end): (u64, u64), last: u64) {
     let mut at = offset;
     while at < end {
@@ -317,7 +317,7 @@ pub async fn read_on(m: &Machine, task: &mut Task, inode: InodeId, (offset, end)
             continue;
         };
         readahead::hit(m, task, inode, page, (id, bit), (last - 1) / PAGE_BYTES).await;
-        // It may have gone while its read was waited for.
+        // The page may have been reclaimed while the task waited for the read.
         if m.mm.borrow().lookup(inode, page) != Some((id, bit)) {
             continue;
         }
@@ -330,7 +330,7 @@ pub async fn read_on(m: &Machine, task: &mut Task, inode: InodeId, (offset, end)
     }
 }
 
-/// Brings the missing pages of [from, to) in, with one read where blocks are behind all of them.
+/// Adds the missing pages of [from, to) to the cache: one read for each range with blocks, zeros elsewhere.
 pub async fn fetch(m: &Machine, task: &mut Task, inode: InodeId, (from, to): (u64, u64), order: u32, site: Site) {
     add_missing(m, task, inode, (from, to), order).await;
     for part in parts(m, inode, (from, to)) {
@@ -343,7 +343,7 @@ pub async fn fetch(m: &Machine, task: &mut Task, inode: InodeId, (from, to): (u6
     }
 }
 
-/// Pages of a file that are read from the disk, or that no block is behind: those are filled with zeros.
+/// Pages of a file that are all read from the disk, or are all without blocks and filled with zeros.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Part {
     pub from: u64,
@@ -351,7 +351,7 @@ pub struct Part {
     pub reads: bool,
 }
 
-/// fs/ext4/readpage.c: ext4_mpage_readpages, 6.1: what of [from, to) is read and what is not.
+/// fs/ext4/readpage.c: ext4_mpage_readpages, 6.1: divides [from, to) into parts that are read and parts that are not.
 pub fn parts(m: &Machine, inode: InodeId, (from, to): (u64, u64)) -> Vec<Part> {
     let hollow = m.mm.borrow().inodes.hollow(inode, from, to);
     let mut at = from;
@@ -364,7 +364,7 @@ pub fn parts(m: &Machine, inode: InodeId, (from, to): (u64, u64)) -> Vec<Part> {
     parts
 }
 
-/// Frames for the pages of [from, to) that are not cached, in folios of up to an order where they are for readahead.
+/// Frames for the pages of [from, to) that are not cached, in folios of up to `order` for readahead.
 pub async fn add_missing(m: &Machine, task: &mut Task, inode: InodeId, (from, to): (u64, u64), order: u32) {
     let mut page = from;
     while page < to {

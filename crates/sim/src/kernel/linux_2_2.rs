@@ -1,4 +1,4 @@
-//! What the 2.2 kernels have in common: a buffer cache beside the page cache.
+//! The common parts of the 2.2 kernels: a buffer cache beside the page cache.
 
 use super::{Bforget, BufferCache, Constant, Profile, Throttle, Version, linux_2_6_17};
 

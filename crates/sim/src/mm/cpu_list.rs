@@ -284,7 +284,7 @@ mod tests {
         let list = CpuList { count: 60, factor: 1, ..CpuList::default() };
         assert_eq!((list.clone().due_by_factor(&blocks, 2), list.clone().due_by_factor(&blocks, 0)), (60, 0));
         assert_eq!(CpuList { factor: 0, ..list.clone() }.due_by_factor(&blocks, 2), 0);
-        // 6.12: two in a row, and a batch freed of late.
+        // 6.12: two in a row, and a recently freed batch.
         let list = CpuList { count: 600, high: 1_000, free_count: 7, ..list.clone() };
         assert_eq!(list.clone().due(&blocks, 2), 0);
         let mut again = CpuList { freed_large: true, ..list.clone() };

@@ -47,7 +47,7 @@ impl Cgroup {
         !self.lruvecs.is_empty() && self.limit > 0
     }
 
-    /// What the kernel shows as its usage, pages.
+    /// The usage that the kernel shows, pages.
     #[must_use]
     pub fn usage(&self) -> u64 {
         self.used

@@ -59,7 +59,7 @@ impl Scanned {
     }
 }
 
-/// What a scan may do with the pages that it finds.
+/// The actions that a scan may take on a page.
 #[derive(Clone, Copy, Debug)]
 pub struct Pass {
     pub may_unmap: bool,

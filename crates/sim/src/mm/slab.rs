@@ -13,7 +13,7 @@ use crate::fs::inode::InodeId;
 use crate::kernel::PAGE_BYTES;
 use crate::mm::chunk::ChunkId;
 use crate::mm::memory::Mm;
-use crate::mm::slab_partial::Packed;
+use crate::mm::slab_partial::ZoneSlabs;
 use crate::sched::task::Culprit;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -130,7 +130,7 @@ pub struct SlabCache {
     /// Number of objects in each CPU's array, and their zone; `arrays` has their slabs.
     ready: Vec<(u16, u8)>,
     arrays: Vec<Vec<u32>>,
-    packed: Option<Packed>,
+    zone_slabs: Option<ZoneSlabs>,
     pub lists: Vec<SlabList>,
     /// The list lock of each node.
     pub locks: Vec<ListLock>,
@@ -172,7 +172,7 @@ impl SlabCache {
             batch,
             ready: vec![(0, 0); cpus],
             arrays: vec![Vec::new(); cpus],
-            packed: (slub || kind != CacheKind::BufferHead).then(|| Packed::new(zones)),
+            zone_slabs: (slub || kind != CacheKind::BufferHead).then(|| ZoneSlabs::new(zones)),
             lists: vec![SlabList::default(); zones],
             locks: vec![ListLock::default(); nodes],
             min_partial: slub.then(|| min_partial(shape.bytes)),
@@ -185,7 +185,7 @@ impl SlabCache {
     pub fn take_ready(&mut self, cpu: usize) -> Option<Object> {
         let (count, zone) = self.ready.get_mut(cpu)?;
         *count = count.checked_sub(1)?;
-        let slab = if self.packed.is_some() { self.arrays[cpu].pop()? } else { 0 };
+        let slab = if self.zone_slabs.is_some() { self.arrays[cpu].pop()? } else { 0 };
         Some(Object { zone: *zone, slab })
     }
 
@@ -194,7 +194,7 @@ impl SlabCache {
         let moved = self.lists[usize::from(zone)].free.min(self.batch);
         for _ in 0..moved {
             let Some(object) = self.take_one(zone) else { break };
-            if self.packed.is_some() {
+            if self.zone_slabs.is_some() {
                 self.arrays[cpu].push(object.slab);
             }
         }
@@ -208,8 +208,8 @@ impl SlabCache {
     pub fn take_one(&mut self, zone: u8) -> Option<Object> {
         let list = &mut self.lists[usize::from(zone)];
         list.free = list.free.checked_sub(1)?;
-        let slab = match &mut self.packed {
-            Some(packed) => packed.take(zone)?,
+        let slab = match &mut self.zone_slabs {
+            Some(zone_slabs) => zone_slabs.take(zone)?,
             None => 0,
         };
         Some(Object { zone, slab })
@@ -221,8 +221,8 @@ impl SlabCache {
         let list = &mut self.lists[usize::from(zone)];
         (list.slabs, list.pages) = (list.slabs + 1, list.pages + pages);
         (list.objects, list.free) = (list.objects + objects, list.free + objects);
-        if let Some(packed) = &mut self.packed {
-            packed.grow(zone, objects);
+        if let Some(zone_slabs) = &mut self.zone_slabs {
+            zone_slabs.grow(zone, objects);
         }
         pages
     }
@@ -245,12 +245,12 @@ impl SlabCache {
 
     /// Frees one object; returns the slab's pages if that was the last object.
     pub fn give_one(&mut self, object: Object) -> u64 {
-        let Some(packed) = &mut self.packed else { return self.give(object.zone, 1) };
+        let Some(zone_slabs) = &mut self.zone_slabs else { return self.give(object.zone, 1) };
         let list = &mut self.lists[usize::from(object.zone)];
         list.free += 1;
         // mm/slub.c: __slab_free, 6.1: an empty slab is freed if its list has enough partial slabs.
-        let enough = self.min_partial.map_or(list.free > self.keep, |least| packed.partial(object.zone) >= least);
-        let Some(objects) = packed.give(object.slab, enough) else { return 0 };
+        let enough = self.min_partial.map_or(list.free > self.keep, |least| zone_slabs.partial(object.zone) >= least);
+        let Some(objects) = zone_slabs.give(object.slab, enough) else { return 0 };
         let (_, pages) = self.shape.of_slab(objects == self.shape.per_slab);
         self.lose(object.zone, 1, objects, pages);
         pages
@@ -432,7 +432,7 @@ mod tests {
             // 48 + 4 x 16 + 16 x 248 is 4080; 17 would not fit beside their management, which the first guess leaves
             // unpadded.
             (248, 8, 16),
-            // An eighth of a page and more: the management lies elsewhere, or in what is left.
+            // An eighth of a page and more: the management is outside the slab, or in the unused rest of the page.
             (680, 8, 6),
             (760, 8, 5),
             (552, 8, 7),

@@ -27,17 +27,17 @@ struct OfZone {
 }
 
 #[derive(Clone, Debug)]
-pub struct Packed {
+pub struct ZoneSlabs {
     slabs: Vec<Slab>,
     spare: Vec<u32>,
     zones: Vec<OfZone>,
 }
 
-impl Packed {
+impl ZoneSlabs {
     #[must_use]
-    pub fn new(zones: usize) -> Packed {
+    pub fn new(zones: usize) -> ZoneSlabs {
         let zone = OfZone { head: NONE, tail: NONE, linked: 0, empty: Vec::new() };
-        Packed { slabs: Vec::new(), spare: Vec::new(), zones: vec![zone; zones] }
+        ZoneSlabs { slabs: Vec::new(), spare: Vec::new(), zones: vec![zone; zones] }
     }
 
     pub fn grow(&mut self, zone: u8, objects: u64) {
@@ -129,21 +129,21 @@ impl Packed {
 
 #[cfg(test)]
 mod tests {
-    use super::Packed;
+    use super::ZoneSlabs;
 
     #[test]
     fn a_slab_goes_with_its_last_object_only() {
-        let mut packed = Packed::new(1);
-        (0..2).for_each(|_| packed.grow(0, 3));
-        let taken: Vec<u32> = std::iter::from_fn(|| packed.take(0)).collect();
+        let mut zone_slabs = ZoneSlabs::new(1);
+        (0..2).for_each(|_| zone_slabs.grow(0, 3));
+        let taken: Vec<u32> = std::iter::from_fn(|| zone_slabs.take(0)).collect();
         assert_eq!(taken.len(), 6);
         let of_one: Vec<u32> = taken.iter().copied().filter(|id| *id == taken[0]).collect();
         assert_eq!(of_one.len(), 3, "filled one after the other");
-        assert_eq!([0, 3, 0].map(|at| packed.give(taken[at], true)), [None; 3]);
-        assert_eq!(packed.take(0), Some(taken[0]), "the one that has been partial for longest");
-        assert_eq!(packed.give(taken[0], true), None);
-        assert_eq!(packed.give(taken[0], true), Some(3), "now it is empty");
-        assert_eq!(packed.take(0), Some(taken[3]));
-        assert_eq!(packed.take(0), None);
+        assert_eq!([0, 3, 0].map(|at| zone_slabs.give(taken[at], true)), [None; 3]);
+        assert_eq!(zone_slabs.take(0), Some(taken[0]), "the one that has been partial for longest");
+        assert_eq!(zone_slabs.give(taken[0], true), None);
+        assert_eq!(zone_slabs.give(taken[0], true), Some(3), "now it is empty");
+        assert_eq!(zone_slabs.take(0), Some(taken[3]));
+        assert_eq!(zone_slabs.take(0), None);
     }
 }

@@ -99,9 +99,9 @@ mod tests {
                 run_with(&scenario, &options, |_| true).expect(name)
             };
             let ((together, truth), (apart, apart_truth)) = (run(false), run(true));
-            assert_eq!((truth.operations, apart_truth.alike), (apart_truth.operations, 0), "{name}");
+            assert_eq!((truth.operations, apart_truth.batched), (apart_truth.operations, 0), "{name}");
             if name.starts_with("journal-2.6.32") {
-                assert!(truth.alike > truth.operations / 2, "{name}: {} of {}", truth.alike, truth.operations);
+                assert!(truth.batched > truth.operations / 2, "{name}: {} of {}", truth.batched, truth.operations);
             }
             assert_eq!(format!("{:?}", together.latency), format!("{:?}", apart.latency), "{name}");
             assert_eq!(format!("{:?}", together.calls), format!("{:?}", apart.calls), "{name}");

@@ -378,7 +378,7 @@ pub(crate) fn finish(m: &Machine, scenario: &Scenario, seed: u64) -> (Recording,
     let truth = Truth {
         stalls: std::mem::take(&mut recorder.truth),
         operations: recorder.operations,
-        alike: recorder.alike,
+        batched: recorder.batched,
         events: m.clock.events.get(),
         frames: mm.managed(),
         chunks: mm.chunks.held(),

@@ -10,7 +10,7 @@ pub struct Truth {
     pub stalls: Vec<TrueStall>,
     pub operations: u64,
     /// Operations that were performed together with others of their kind.
-    pub alike: u64,
+    pub batched: u64,
     pub events: u64,
     pub frames: u64,
     /// Chunks of the page cache at the end (each at most 32 pages).

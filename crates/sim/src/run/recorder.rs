@@ -153,7 +153,7 @@ pub struct Recorder {
     pub events: Vec<Event>,
     pub operations: u64,
     /// Operations that were performed together with others (`batching`).
-    pub alike: u64,
+    pub batched: u64,
     spare: Vec<Histogram<u64>>,
 }
 
@@ -263,7 +263,7 @@ impl Recorder {
             return;
         }
         self.operations += count;
-        self.alike += count;
+        self.batched += count;
         if let Some(Some(observer)) = self.observers.get_mut(who.workload as usize) {
             if run.all_equally_late() {
                 observer.observe_alike(&observation(who, &run.first), run.interval_ns, count);

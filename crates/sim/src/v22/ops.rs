@@ -159,7 +159,7 @@ async fn new_data_block(m: &Machine, task: &mut Task, id: u32, index: usize) {
     new_block(m, task, id, |inode, block| inode.blocks.push(block)).await;
 }
 
-/// Reads what is missing in one go: files of this age are no longer than the read ahead.
+/// Reads the missing pages at once: files of this age are not longer than the read ahead.
 async fn read(m: &Machine, task: &mut Task, id: u32, offset: u64, bytes: u64) -> u64 {
     let size = with(m, |old| old.fs.inodes[id as usize].bytes);
     let end = (offset + bytes).min(size);

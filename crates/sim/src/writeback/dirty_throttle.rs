@@ -2,7 +2,7 @@
 //!
 //! Models: `balance_dirty_pages` of 2.6.17 and 2.6.20 (a per-CPU rate limit, a chunk written by the caller) and of
 //! 2.6.32 (limits by device and task, doubling pauses); `io_less` has that of 3.2 and later. Leaves out: cpusets, and
-//! that tasks which dirty little have a higher limit.
+//! the higher limit of tasks that dirty few pages.
 
 use crate::Machine;
 use crate::block::device::DeviceId;
@@ -17,11 +17,11 @@ use crate::writeback::{limits, write_some};
 constants! {
     /// Pages dirtied on a CPU between two checks while the limit is exceeded.
     const EXCEEDED_RATELIMIT: u64 = kernel(8, "mm/page-writeback.c", "balance_dirty_pages_ratelimited_nr", "2.6.18");
-    /// A task that dirties all of the pages is throttled this fraction (a power of two) below the limit.
+    /// A task that dirties all the pages is throttled this fraction (a power of two) below the limit.
     const TASK_LIMIT_SHIFT: u64 = kernel(3, "mm/page-writeback.c", "task_dirty_limit (*pdirty >> 3)", "2.6.32");
 }
 
-/// After each page dirtied: is it time to check the limits?
+/// Whether the limits must be checked after this dirtied page.
 #[inline]
 pub fn due(m: &Machine, device: DeviceId, task: &mut Task) -> bool {
     let exceeded = {
@@ -34,7 +34,8 @@ pub fn due(m: &Machine, device: DeviceId, task: &mut Task) -> bool {
         return io_less::is_due(m, exceeded, task);
     }
     let mut wb = m.wb.borrow_mut();
-    // mm/page-writeback.c: balance_dirty_pages_ratelimited_nr: one counter a CPU, 8 once the limit was passed.
+    // mm/page-writeback.c: balance_dirty_pages_ratelimited_nr: one counter per CPU; 8 pages after the limit was
+    // exceeded.
     let limit = if exceeded { EXCEEDED_RATELIMIT.get() } else { m.knobs.borrow().ratelimit_pages };
     let counter = &mut wb.per_cpu[usize::from(task.cpu)];
     *counter += 1;
@@ -75,7 +76,7 @@ fn write_chunk(m: &Machine) -> u64 {
 }
 
 /// mm/page-writeback.c: balance_dirty_pages, 2.6.18: the caller writes until a chunk is on its way or the limit is
-/// kept. The limit is that of all devices, and what it writes is its own device's: it may wait for another device
+/// kept. The limit counts all devices, but the caller writes only to its own device, so it may wait for another device
 /// without a page to write.
 async fn balance_by_chunk(m: &Machine, device: DeviceId, task: &mut Task) {
     let chunk = write_chunk(m);

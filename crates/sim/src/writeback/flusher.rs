@@ -1,10 +1,10 @@
-//! Flushers, which write dirty pages in the background and pages that are dirty for long.
+//! Flushers, which write dirty pages in the background and pages that have been dirty for long.
 //!
 //! Models: pdflush with one thread for old pages and one for each device's background work (up to 2.6.31), and a
 //! flusher of each device that writes 1024 pages of a file at a time (2.6.32 to 3.0). From 3.1 on wb_writeback: rounds
 //! of up to a tenth of a second over the queued files, oldest first, half a second's worth of each; the flusher wakes
-//! an interval after its last work and writes old pages and what is left of files. Leaves out: waits for locked files
-//! (inode_sleep_on_writeback), nr_dirty_inodes of the periodic work.
+//! an interval after its last work and writes old pages and the remaining pages of files. Leaves out: waits for locked
+//! files (inode_sleep_on_writeback), nr_dirty_inodes of the periodic work.
 
 use crate::kernel::Feature;
 use std::cell::RefCell;
@@ -253,7 +253,7 @@ pub async fn flusher(m: Rc<Machine>, devices: Vec<DeviceId>) {
             if is_periodic {
                 write_old(&m, &devices, &mut task, now.saturating_sub(expire)).await;
                 // fs/fs-writeback.c: bdi_writeback_task, 2.6.32, sleeps for the interval once its work is done;
-                // wb_kupdate before it counted from where it began.
+                // wb_kupdate before 2.6.32 counted from the beginning of the work.
                 if m.profile.throttle == Throttle::DoublingPauses {
                     periodic_ns = m.clock.now() + interval;
                 }
@@ -379,7 +379,7 @@ mod tests {
         // A limit of 40000: 5000 + 1024 = 6024, 5 * 1024.
         assert_eq!(chunk_size(25_600, 40_000, u64::MAX), 5_120);
         assert_eq!(chunk_size(25_600, 40_000, 1_000), 1_024);
-        assert_eq!(chunk_size(25_600, 0, u64::MAX), 1_024, "3.2 before anybody was throttled");
+        assert_eq!(chunk_size(25_600, 0, u64::MAX), 1_024, "3.2 before a task was throttled");
         assert_eq!(chunk_size(100, 1 << 20, u64::MAX), 1_024);
         assert_eq!(chunk_size(4_096, 1 << 20, u64::MAX), 3_072, "2048 is a multiple already: the next");
     }

@@ -111,7 +111,7 @@ fn pos_ratio_polynom(setpoint: u64, dirty: u64, limit: u64) -> i64 {
     (cubed + (1 << shift)).clamp(0, 2 << shift)
 }
 
-/// wb_position_ratio of a device with BDI_CAP_STRICTLIMIT: by its own limits, whatever the machine's.
+/// wb_position_ratio of a device with BDI_CAP_STRICTLIMIT: by the device's limits alone.
 fn strict_ratio(own: Limits, dirty: u64, pos_ratio: u64) -> u64 {
     if dirty < 8 {
         return (pos_ratio * 2).min(2 << RATELIMIT_CALC_SHIFT.get());
@@ -403,11 +403,11 @@ mod tests {
         assert_eq!(own.dirty_limit[0], 2000, "up at once");
         let lower = Domain::of_all(Limits { background: 500, throttle: 1000 }, 1500, false);
         own.update_dirty_limit(&lower);
-        assert_eq!(own.dirty_limit[0], 2000 - (500 >> 5), "down to what is dirty, slowly");
+        assert_eq!(own.dirty_limit[0], 2000 - (500 >> 5), "down to the dirty pages, slowly");
     }
 
-    /// A cgroup whose memory is all taken has a limit of nothing while the hard limit is still on its way down: 8 s of
-    /// bandwidth are more than what its share is above that ("thresh - wb_thresh + 8 * write_bw", unsigned long).
+    /// A cgroup without free memory has a limit of 0 while the hard limit still falls: 8 s of bandwidth are more than
+    /// its share exceeds the limit ("thresh - wb_thresh + 8 * write_bw", unsigned long).
     #[test]
     fn a_limit_of_nothing_has_a_ratio_too() {
         let own = Bandwidth { dirty_limit: [400; 2], ..Bandwidth::default() };
@@ -457,8 +457,8 @@ mod tests {
     #[test]
     fn a_strict_device_is_compared_with_the_middle_of_the_devices_limits_only() {
         // The machine's 1500 are below its set point of 1750. Rate 12800, balanced 12801 * 25600 / 12801 = 25600: below
-        // 200 pages the step is min(25600, 25600, 12801) - 12800 = 1, and 1 >> (12800 / 3) is nothing; above it there
-        // is none.
+        // 200 pages the step is min(25600, 25600, 12801) - 12800 = 1, and 1 >> (12800 / 3) is 0; above 200 pages the
+        // step is 0.
         let slow = Bandwidth { dirty_limit: [2000, 0], dirty_ratelimit: 12_800, ..Bandwidth::default() };
         let strict = |wb_dirty| Domain {
             strict: true,
@@ -490,13 +490,17 @@ mod tests {
         task.paused_when = Some(0);
         task.nr_dirtied = 10;
         assert_eq!(task.decide(2000, 4, (6, 200), 250, 1000), Verdict::Continue);
-        assert_eq!(task.paused_when, Some(2000), "after a second of thinking nothing is owed");
+        assert_eq!(task.paused_when, Some(2000), "after a second without dirtying nothing is owed");
         let cut = Verdict::Pause { jiffies: 200, from: 2100, pages: 250 };
-        assert_eq!(task.decide(2000, 300, (6, 200), 250, 1000), cut, "what is over the most is taken off the next");
+        assert_eq!(
+            task.decide(2000, 300, (6, 200), 250, 1000),
+            cut,
+            "the excess over the maximum pause shortens the next"
+        );
     }
 
-    /// wb_position_ratio, 6.1, by hand: the limits are 1000 and 2000, so that the set point is 1750; the ratio of all
-    /// at it is 1024.
+    /// wb_position_ratio, 6.1, by hand: the limits are 1000 and 2000, so that the set point is 1750; the machine's
+    /// ratio at that point is 1024.
     #[test]
     fn of_two_devices_the_one_above_its_own_set_point_is_slowed_and_the_other_is_not() {
         let own = Bandwidth { dirty_limit: [2000, 0], avg_write_bandwidth: 10, ..Bandwidth::default() };
@@ -512,7 +516,7 @@ mod tests {
         // Less than half the share: the reserve.
         assert_eq!(at(400, 100), 1024 * (684 - 100) / 335 * 200 / 100);
         assert_eq!(at(400, 20), 1024 * (684 - 20) / 335 * 8);
-        // A share of nothing is raised by an eighth of what is left below the limit: (2000 - 1750) / 8 = 31.
+        // A share of 0 is raised by an eighth of the pages below the limit: (2000 - 1750) / 8 = 31.
         assert_eq!(at(0, 10), at(31, 10));
     }
 
@@ -523,14 +527,14 @@ mod tests {
         assert!(!at(1900, 400, false).is_exceeded() && at(2001, 400, false).is_exceeded());
         assert!(!at(2001, 300, false).is_exceeded(), "another device is to blame");
         assert!(at(400, 301, true).is_exceeded() && !at(1400, 200, false).is_exceeded());
-        assert!(at(1500, 2, false).is_free() && !at(1501, 2, false).is_free(), "by what all have");
+        assert!(at(1500, 2, false).is_free() && !at(1501, 2, false).is_free(), "by the machine's pages");
     }
 
     #[test]
     fn a_device_with_a_strict_limit_is_paced_around_the_middle_of_the_devices_limits() {
         let own = Limits { background: 100, throttle: 300 };
-        // wb_setpoint = 200: at it the ratio is 1 (1024), at the limit 0, below it up to what the machine's position
-        // allows.
+        // wb_setpoint = 200: there the ratio is 1 (1024), at the limit 0, below the set point at most the machine's
+        // ratio.
         assert_eq!(super::strict_ratio(own, 200, 2048), 1024);
         assert_eq!(super::strict_ratio(own, 300, 2048), 0);
         assert_eq!(super::strict_ratio(own, 200, 512), 512, "the lower of both");

@@ -1,8 +1,8 @@
 //! Dirty pages: the limits, and writing the pages of a file. `flusher` has background writing, `dirty_throttle` the
 //! waits.
 //!
-//! Models: writing a file's dirty windows as requests, one writer a file at a time (I_LOCK).
-//! Leaves out: a flusher and a bandwidth of each cgroup's own.
+//! Models: writing a file's dirty windows as requests, one writer a file at a time (I_LOCK). Leaves out: per-cgroup
+//! flushers and bandwidths.
 
 pub mod dirty_throttle;
 pub mod flusher;
@@ -50,7 +50,7 @@ pub struct Writeback {
     /// Tasks that wait for the queue of any device to drain (mm/backing-dev.c: congestion_wqh).
     pub congestion: WaitQueue,
     pub waiting: WaitQueue,
-    /// Tasks that sleep in reclaim until more than a cluster each was written, and the pages written so far.
+    /// Tasks that sleep in reclaim until more than a cluster per task was written, and the pages written so far.
     pub throttled: WaitQueue,
     throttled_written: u64,
     /// Recently written pages, for the devices' parts of the limits.
@@ -256,7 +256,7 @@ impl Mm {
     }
 }
 
-/// Sleeps until a request for pages is done; the caller checks whether it was its own.
+/// Sleeps until any request for pages is done; the caller checks for its own pages.
 pub async fn wait_for_pages(m: &Machine, task: &mut Task, site: Site) {
     m.wb.borrow_mut().waiting.join(m.clock.current());
     task.park(m, None, site, Culprit::Device).await;

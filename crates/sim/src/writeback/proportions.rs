@@ -99,8 +99,8 @@ mod tests {
         assert_eq!(completions.fraction(&mut one, 7 * second), (10, 42));
     }
 
-    /// 2000 pages, and the 1 of the beginning, are 1 of 1 after ten periods, for ever; of 2047 none is left when all
-    /// have become 1.
+    /// 2000 pages, and the 1 of the beginning, are 1 of 1 after ten periods and remain so; of 2047 pages none remains
+    /// when every count has become 1.
     #[test]
     fn a_device_that_was_idle_for_long_has_all_or_nothing() {
         for (pages, left) in [(2_000, (1, 1)), (2_047, (0, 1))] {

@@ -2,8 +2,8 @@
 //!
 //! Models: fs/sync.c: sync_filesystem: writes dirty pages without waiting (WB_SYNC_NONE), then those dirtied since with
 //! waiting (WB_SYNC_ALL), in 2.6 file by file with a commit for each; then waits for all pages under writeback, and
-//! commits. Devices one after the other. In the kernel the flusher does this work and no other; here the caller does
-//! it.
+//! commits. Devices are synced one after the other. In the kernel the flusher does this work and pauses its other work;
+//! here the caller does the work.
 
 use crate::Machine;
 use crate::block::device::DeviceId;

@@ -18,7 +18,7 @@ pub struct Machine {
     cpu: BTreeMap<GroupPath, (u64, u64)>,
 }
 
-/// What is known of a suspect's group.
+/// The known facts of a suspect's group.
 #[derive(Clone, Debug)]
 pub struct Facts {
     pub is_trusted: bool,
@@ -66,7 +66,7 @@ impl Machine {
         limit::is_trusted(group)
     }
 
-    /// Reads what a limit against these means needs. `devices`: those that the victim waited for.
+    /// Reads the data for a limit against these means. `devices`: the devices that the victim waited for.
     pub fn facts(&mut self, group: &GroupPath, means: Means, seconds: &[&Second], devices: &BTreeSet<&str>) -> Facts {
         let text = |knob: Knob| limit::knob_text(group, knob.file());
         let mut knobs = Knobs::none(Refusal::NoController);

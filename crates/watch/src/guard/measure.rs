@@ -37,7 +37,7 @@ struct Ended {
     after_ns: u64,
 }
 
-/// What the limit is on, counted since the group was made.
+/// Use of the limited resource since the group was created.
 fn used(action: &Action) -> Option<u64> {
     match action.setting.knob() {
         Knob::CpuMax | Knob::CpuWeight => cpu_us(&action.group),

@@ -11,18 +11,18 @@ pub(super) struct Usage(BTreeMap<String, u64>);
 impl Usage {
     pub(super) fn of(stored: &[StoredRecording]) -> Usage {
         let mut usage = BTreeMap::new();
-        for one in stored {
-            for account in &one.accounts {
-                *usage.entry(account.clone()).or_default() += one.bytes / one.accounts.len() as u64;
+        for recording in stored {
+            for account in &recording.accounts {
+                *usage.entry(account.clone()).or_default() += recording.bytes / recording.accounts.len() as u64;
             }
         }
         Usage(usage)
     }
 
-    pub(super) fn subtract(&mut self, one: &StoredRecording) {
-        for account in &one.accounts {
+    pub(super) fn subtract(&mut self, recording: &StoredRecording) {
+        for account in &recording.accounts {
             if let Some(bytes) = self.0.get_mut(account) {
-                *bytes = bytes.saturating_sub(one.bytes / one.accounts.len() as u64);
+                *bytes = bytes.saturating_sub(recording.bytes / recording.accounts.len() as u64);
             }
         }
     }
@@ -34,17 +34,18 @@ impl Usage {
         stored: &[StoredRecording],
         may_go: impl Fn(&StoredRecording) -> bool,
     ) -> Option<usize> {
-        let bytes = |one: &StoredRecording| {
-            one.accounts.iter().map(|account| self.0.get(account).copied().unwrap_or(0)).min().unwrap_or(0)
+        let bytes = |recording: &StoredRecording| {
+            recording.accounts.iter().map(|account| self.0.get(account).copied().unwrap_or(0)).min().unwrap_or(0)
         };
-        let most = stored.iter().filter(|one| may_go(one)).map(bytes).max()?;
-        stored.iter().position(|one| may_go(one) && bytes(one) == most)
+        let most = stored.iter().filter(|recording| may_go(recording)).map(bytes).max()?;
+        stored.iter().position(|recording| may_go(recording) && bytes(recording) == most)
     }
 }
 
 /// The names of the newest recording of each account. `stored` is sorted, the oldest first.
 pub(super) fn newest_of_each_account(stored: &[StoredRecording]) -> BTreeSet<String> {
-    let each = stored.iter().flat_map(|one| one.accounts.iter().map(move |account| (account, &one.name)));
+    let each =
+        stored.iter().flat_map(|recording| recording.accounts.iter().map(move |account| (account, &recording.name)));
     let newest: BTreeMap<&String, &String> = each.collect();
     newest.into_values().cloned().collect()
 }

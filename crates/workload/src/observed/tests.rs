@@ -23,8 +23,8 @@ fn measured(given: &[(&str, &str)], count: usize) -> Vec<Op> {
 #[test]
 fn a_sync_follows_the_recorded_number_of_writes() {
     let given = [("sync", "fdatasync"), ("sync_every", "4:1"), ("file_size", "1MiB"), ("sequential", "1")];
-    let made = measured(&given, 60);
-    let shown: String = made.iter().map(|op| if matches!(op, Op::Fdatasync { .. }) { 's' } else { 'w' }).collect();
+    let ops = measured(&given, 60);
+    let shown: String = ops.iter().map(|op| if matches!(op, Op::Fdatasync { .. }) { 's' } else { 'w' }).collect();
     assert!(shown.starts_with("wwwwswwwws"), "{shown}");
 }
 
@@ -32,8 +32,8 @@ fn a_sync_follows_the_recorded_number_of_writes() {
 fn sizes_offsets_and_pauses_are_drawn_from_the_histograms() {
     let given =
         [("write_size", "4KiB:1 16KiB:1"), ("write_pause", "1ms:1"), ("file_size", "64KiB"), ("sequential", "0")];
-    let made = measured(&given, 400);
-    let writes: Vec<(u64, u64)> = made
+    let ops = measured(&given, 400);
+    let writes: Vec<(u64, u64)> = ops
         .iter()
         .filter_map(|op| match op {
             Op::Write { offset_bytes, bytes, .. } => Some((*offset_bytes, *bytes)),
@@ -42,7 +42,7 @@ fn sizes_offsets_and_pauses_are_drawn_from_the_histograms() {
         .collect();
     assert!(writes.iter().all(|(at, bytes)| at % 4096 == 0 && at + bytes <= 64 << 10), "{writes:?}");
     assert!(writes.iter().any(|(_, bytes)| *bytes == 4096) && writes.iter().any(|(_, bytes)| *bytes == 16384));
-    let sleeps = made.iter().filter_map(|op| if let Op::Sleep { ns } = op { Some(*ns) } else { None });
+    let sleeps = ops.iter().filter_map(|op| if let Op::Sleep { ns } = op { Some(*ns) } else { None });
     assert!(sleeps.clone().count() > 50 && sleeps.clone().all(|ns| (900_000..2_000_000).contains(&ns)));
 }
 
@@ -73,9 +73,9 @@ fn processes_are_started_after_their_files_are_made() {
 #[test]
 fn created_files_are_bounded_and_removed_oldest_first() {
     let given = [("mix", "5:1"), ("created_max", "3"), ("file_size", "64KiB"), ("create_writes", "2:1")];
-    let made = measured(&given, 100);
+    let ops = measured(&given, 100);
     let (mut live, mut most) = (0_i64, 0);
-    for op in &made {
+    for op in &ops {
         live += match op {
             Op::Create { .. } => 1,
             Op::Unlink { .. } => -1,
@@ -83,15 +83,15 @@ fn created_files_are_bounded_and_removed_oldest_first() {
         };
         most = most.max(live);
     }
-    assert_eq!(most, 3, "{made:?}");
+    assert_eq!(most, 3, "{ops:?}");
     assert_eq!(built(&given).footprint().files, 3);
 }
 
 #[test]
 fn a_growing_file_begins_again_at_its_size() {
     let given = [("grow", "true"), ("file_size", "16KiB")];
-    let made = measured(&given, 20);
-    let kinds: String = made.iter().map(|op| if matches!(op, Op::Truncate { .. }) { 't' } else { 'w' }).collect();
+    let ops = measured(&given, 20);
+    let kinds: String = ops.iter().map(|op| if matches!(op, Op::Truncate { .. }) { 't' } else { 'w' }).collect();
     assert!(kinds.starts_with("wwwwtwwwwt"), "{kinds}");
 }
 

@@ -164,8 +164,8 @@ pub(super) fn ops(tree: Tree, script: u64, planned: Planned) -> Vec<Op> {
         let removed = u64::from(planned.kind == Kind::Remove && planned.oldest < planned.next);
         let left = planned.oldest + removed..planned.next + planned.kind.makes();
         ops.extend(left.map(|number| Op::Unlink { file: scratch(number) }));
-        let made = planned.made_before..planned.made_dirs + u64::from(planned.kind == Kind::Mkdir);
-        ops.extend(made.map(|number| Op::Rmdir { dir: tree.dir(script, MADE_DIRS + number) }));
+        let directories = planned.made_before..planned.made_dirs + u64::from(planned.kind == Kind::Mkdir);
+        ops.extend(directories.map(|number| Op::Rmdir { dir: tree.dir(script, MADE_DIRS + number) }));
     }
     ops
 }

@@ -6,7 +6,6 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use crate::behind::Behind;
 use crate::core::{Core, DataFile};
 use crate::mode::Mode;
 use crate::own::OwnFile;
@@ -15,6 +14,7 @@ use crate::ring::TOUCH_BYTES;
 use crate::sigbus::Guarded;
 use crate::stage::{Drain, SLOW, Turn};
 use crate::sys::{self, Mapping, page_bytes};
+use crate::write_back::WriteBack;
 
 /// Interval at which allocation is tried again on a full disk.
 const RETRY: Duration = Duration::from_millis(50);
@@ -24,7 +24,7 @@ const PIECE_BYTES_MIN: u64 = 64 << 10;
 static ZEROS: [u8; 64 << 10] = [0; 64 << 10];
 
 #[derive(Debug)]
-pub(crate) struct Ahead {
+pub(crate) struct Helper {
     core: Arc<Core>,
     planner: Planner,
     start: Instant,
@@ -36,14 +36,14 @@ pub(crate) struct Ahead {
     ledger: Ledger,
     retry_at: Option<Instant>,
     scratch: Vec<u8>,
-    behind: Behind,
+    write_back: WriteBack,
     drain: Drain,
     /// Bytes populated in one call. Reduced while such calls are slow, so that the writer gets each piece as it is
     /// ready.
     piece_bytes: u64,
 }
 
-impl Ahead {
+impl Helper {
     /// A helper for a file whose data ends at `len`. Windows before `len` are neither locked nor written back.
     pub(crate) fn new(
         core: Arc<Core>,
@@ -51,22 +51,22 @@ impl Ahead {
         current: Arc<DataFile>,
         base: u64,
         len: u64,
-    ) -> io::Result<Ahead> {
+    ) -> io::Result<Helper> {
         let from = len / page_bytes() * page_bytes();
         let window = planner.tuning().window_bytes;
-        let behind = len / window * window;
+        let window_start = len / window * window;
         let ledger = Ledger {
             position: len,
             flushed: len,
             // `prefetch` writes zeros from the exact end of the data.
             allocated: if core.mode == Mode::Prefetch { len } else { from },
             warm: from,
-            written_back: behind,
-            released: behind,
+            written_back: window_start,
+            released: window_start,
             ..Ledger::default()
         };
         let epoch = core.live.epoch();
-        Ok(Ahead {
+        Ok(Helper {
             core,
             planner,
             start: Instant::now(),
@@ -77,7 +77,7 @@ impl Ahead {
             ledger,
             retry_at: None,
             scratch: Vec::new(),
-            behind: Behind::start()?,
+            write_back: WriteBack::start()?,
             drain: Drain::new(),
             // Small at first: on a slow device each page may be throttled (`mm/page-writeback.c: balance_dirty_pages`).
             piece_bytes: window.min(PIECE_BYTES_MIN),
@@ -166,7 +166,7 @@ impl Ahead {
         self.planner.pace.on_position(self.now_ns(), position);
         self.ledger.position = position.saturating_sub(self.base);
         self.ledger.flushed = self.ledger.position;
-        self.ledger.write_back_busy = self.behind.is_busy();
+        self.ledger.write_back_busy = self.write_back.is_busy();
         self.core.live.wake_readers();
     }
 
@@ -190,8 +190,8 @@ impl Ahead {
         }
         self.core.leave(&old, next);
         // A hint: the kernel or `sync_to` writes the remaining pages.
-        if !self.behind.is_busy() {
-            self.behind.hand(
+        if !self.write_back.is_busy() {
+            self.write_back.hand(
                 old,
                 Span { at: self.ledger.written_back, len: (base - self.base).saturating_sub(self.ledger.written_back) },
             );
@@ -209,7 +209,7 @@ impl Ahead {
             Step::Warm(which, span) => self.warm(which, span)?,
             Step::Refresh(span) => self.refresh(span)?,
             Step::WriteBack(span) => {
-                self.behind.hand(Arc::clone(&self.current), span);
+                self.write_back.hand(Arc::clone(&self.current), span);
                 self.ledger.written_back = span.end();
             }
             Step::Release(span) => {

@@ -14,15 +14,15 @@ use crate::plan::Span;
 use crate::sys;
 
 #[derive(Debug)]
-pub(crate) struct Behind {
+pub(crate) struct WriteBack {
     /// `None` tells the thread to end.
     work: Option<Sender<(Arc<DataFile>, Span)>>,
     busy: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,
 }
 
-impl Behind {
-    pub(crate) fn start() -> io::Result<Behind> {
+impl WriteBack {
+    pub(crate) fn start() -> io::Result<WriteBack> {
         let (work, pieces) = channel::<(Arc<DataFile>, Span)>();
         let busy = Arc::new(AtomicBool::new(false));
         let seen = Arc::clone(&busy);
@@ -34,7 +34,7 @@ impl Behind {
                 seen.store(false, Ordering::Release);
             }
         })?;
-        Ok(Behind { work: Some(work), busy, thread: Some(thread) })
+        Ok(WriteBack { work: Some(work), busy, thread: Some(thread) })
     }
 
     pub(crate) fn is_busy(&self) -> bool {
@@ -52,7 +52,7 @@ impl Behind {
 
 /// Waits for the last call, so that no thread outlives the appender and the program may unload the library. On a slow
 /// device this takes no longer than the sync that follows in `close`.
-impl Drop for Behind {
+impl Drop for WriteBack {
     fn drop(&mut self) {
         drop(self.work.take());
         // Write-back was only a hint, so a panic of the thread changes nothing.

@@ -12,11 +12,11 @@ const BUSY: u32 = 2;
 
 /// The state, shared by the writer and the helper.
 #[derive(Debug)]
-pub(crate) struct Turns(AtomicU32);
+pub(crate) struct RingUse(AtomicU32);
 
-impl Turns {
-    pub(crate) fn idle() -> Turns {
-        Turns(AtomicU32::new(IDLE))
+impl RingUse {
+    pub(crate) fn idle() -> RingUse {
+        RingUse(AtomicU32::new(IDLE))
     }
 
     pub(crate) fn in_use(&self) -> bool {
