@@ -57,7 +57,7 @@ use flatwater_workload::{Actor, ActorStart, ParamError, Role};
 
 #[derive(Debug, thiserror::Error)]
 pub enum SimError {
-    #[error("there is no model of kernel '{kernel}', only of {known}")]
+    #[error("no model of kernel '{kernel}', only of {known}")]
     UnknownKernel { kernel: String, known: String },
     #[error("the machine of scenario '{scenario}' cannot be modelled: {why}")]
     Machine { scenario: String, why: Bound },
