@@ -26,21 +26,26 @@ rust() {
 }
 
 disk() {
-    local free_mib need_mib=2000
+    local free_mib need_mib=2000 place=.
     [ "$want" = test ] && need_mib=8000
     [ -e target/debug ] || [ -e target/demo ] && need_mib=500
-    free_mib=$(df -Pm . | awk 'NR == 2 { print $4 }')
+    # `target` may be a link to a larger disk.
+    [ -d target ] && place=target
+    free_mib=$(df -Pm "$place" | awk 'NR == 2 { print $4 }')
     [ "$free_mib" -ge "$need_mib" ] ||
-        fail "$free_mib MiB free in $PWD, $need_mib MiB are needed: free some, or name a larger disk with CARGO_TARGET_DIR=DIR"
+        fail "$free_mib MiB free in $(readlink -f "$place"), $need_mib MiB are needed: free some, or run \`ln -sn DIR target\` with a directory on a larger disk"
 }
+
+# Whether crates.io answers. Outside of the workspace, where cargo would find the crate in Cargo.lock; without the retries, which
+# take minutes.
+registry_answers() { (cd / && CARGO_NET_RETRY=0 timeout "$1" cargo info --quiet libc >/dev/null 2>&1); }
 
 # Checks that the crates are downloaded, or that crates.io answers.
 crates() {
     local manifest
     for manifest in "$@"; do
         cargo fetch --offline --locked --quiet --manifest-path "$manifest" 2>/dev/null && continue
-        # Cargo would retry for minutes.
-        timeout 9 cargo info --quiet libc >/dev/null 2>&1 ||
+        registry_answers 9 ||
             fail "cannot download crates: crates.io does not answer; connect, or run \`cargo fetch --locked\` elsewhere and copy ~/.cargo/registry"
         return 0
     done
@@ -48,7 +53,7 @@ crates() {
 
 # command or file:Debian package
 build_needs=(cc:gcc clang:clang llvm-strip:llvm npm:npm node:nodejs make:make
-    /usr/include/bpf/bpf_helpers.h:libbpf-dev objcopy:binutils python3:python3)
+    /usr/include/bpf/bpf_helpers.h:libbpf-dev objcopy:binutils python3:python3 gzip:gzip)
 test_needs=(chromium:chromium qemu-system-x86_64:qemu-system-x86 busybox:busybox-static mkfs.ext4:e2fsprogs mkfs.xfs:xfsprogs mkfs.btrfs:btrfs-progs
     losetup:mount valgrind:valgrind strace:strace fio:fio pkg-config:pkg-config g++:g++ cmake:cmake
     tmux:tmux systemd-analyze:systemd openssl:openssl curl:curl)
@@ -72,7 +77,8 @@ packages() {
     echo "setup: installing ${missing[*]}" >&2
     export DEBIAN_FRONTEND=noninteractive
     # Old package lists may name files that the mirror no longer has, hence the update.
-    { apt-get -o Acquire::Retries=0 -o Acquire::http::Timeout=5 update -qq && $install >/dev/null; } ||
+    local brief=(-o Acquire::Retries=0 -o Acquire::http::Timeout=5 -o Acquire::https::Timeout=5)
+    { apt-get "${brief[@]}" update -qq && $install "${brief[@]}" >/dev/null; } ||
         fail "apt cannot install ${missing[*]}: its message is above; connect to a Debian mirror, then run this again"
 }
 
@@ -82,11 +88,12 @@ pip_tool() {
     echo "setup: getting $1 into target/tools" >&2
     mkdir -p target/tools/bin
     # A separate target folder per tool, because pip does not write into an existing `bin`.
-    if python3 -m pip install --quiet --disable-pip-version-check --root-user-action ignore --no-deps --only-binary :all: \
-        --require-hashes --target "target/tools/$1" -r "$2" 2>/dev/null; then
+    if python3 -m pip install --quiet --disable-pip-version-check --root-user-action ignore --retries 0 --timeout 5 --no-deps \
+        --only-binary :all: --require-hashes --target "target/tools/$1" -r "$2" 2>/dev/null; then
         ln -sf "../$1/bin/$1" "target/tools/bin/$1"
     else
-        cargo install --quiet --locked "$3" --root target/tools || fail "cannot get $1: run \`cargo install --locked $3\`"
+        registry_answers 4 && cargo install --quiet --locked "$3" --root target/tools ||
+            fail "cannot get $1 from PyPI or crates.io: connect and run this again, or run \`cargo install --locked $3\` elsewhere and put it on the PATH"
     fi
 }
 
