@@ -7,7 +7,8 @@ CARGO   ?= cargo
 CARGO_TERM_COLOR ?= auto
 export CARGO CARGO_TERM_COLOR
 
-.PHONY: demo build build-fleet install install-precursor package setup setup-test test test-long test-model test-fleet test-fleet-hosts test-fleet-engines test-import test-kernels test-kills test-guard test-power-cuts test-verify \
+.PHONY: demo build build-fleet install install-precursor package setup setup-test test test-long test-model test-fleet test-fleet-hosts test-fleet-questions test-fleet-engines test-import test-kernels test-kills \
+	test-guard test-power-cuts test-verify \
 	test-watch test-packages test-cross test-storms lint budgets matrix matrix-fetch cross bench programs score score-logs \
 	score-pastes soak fuzz sbom miri sanitize
 
@@ -15,8 +16,10 @@ export CARGO CARGO_TERM_COLOR
 CARGO_HOME ?= $(HOME)/.cargo
 TRIM = --remap-path-prefix=$(CURDIR)=/build --remap-path-prefix=$(CARGO_HOME)=/cargo \
 	--remap-path-prefix=$(HOME)=/home
+# Recordings use the levels 1 to 3 of zstd: 0.3 MB of code for the slower levels is left out. tools/cross.sh too.
+ZSTD = $(foreach of,GREEDY LAZY LAZY2 BTLAZY2 BTOPT BTULTRA,-DZSTD_EXCLUDE_$(of)_BLOCK_COMPRESSOR)
 build install install-precursor: export RUSTFLAGS += $(TRIM)
-build install install-precursor: export CFLAGS += -ffile-prefix-map=$(CURDIR)=/build -ffile-prefix-map=$(CARGO_HOME)=/cargo
+build install install-precursor: export CFLAGS += -ffile-prefix-map=$(CURDIR)=/build -ffile-prefix-map=$(CARGO_HOME)=/cargo $(ZSTD)
 
 # Causes a stall: a journal beside a neighbour that fills their common memory cgroup. The build omits what the demo does not
 # use (the model, the daemon, `top`).
@@ -25,7 +28,7 @@ demo: setup
 	target/demo/flatwater run full-cgroup
 
 build: setup
-	$(CARGO) build --locked --release --bin flatwater
+	@tools/timed.py build target/release $(CARGO) build --locked --release --bin flatwater
 
 # The program for fleets, a separate workspace with DataFusion: crates/fleet/target/release/flatwater-fleet.
 build-fleet: setup
@@ -50,7 +53,7 @@ FLEET_PYTHON ?= python3
 export FLEET_PYTHON
 test-long: setup-test
 	@tools/long.py all
-test-model test-fleet test-fleet-hosts test-fleet-engines test-import test-kernels test-kills test-guard test-power-cuts test-verify test-watch test-packages test-cross test-storms: setup-test
+test-model test-fleet test-fleet-hosts test-fleet-questions test-fleet-engines test-import test-kernels test-kills test-guard test-power-cuts test-verify test-watch test-packages test-cross test-storms: setup-test
 	@tools/long.py $(@:test-%=%)
 
 # The project's budgets and the present figures.

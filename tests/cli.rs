@@ -4,7 +4,6 @@ use std::path::Path;
 use std::process::{Command, Output, Stdio};
 
 use needs::{Need, skip};
-use snapbox::str;
 
 fn flatwater(arguments: &[&str], directory: &Path) -> Output {
     Command::new(env!("CARGO_BIN_EXE_flatwater"))
@@ -37,13 +36,8 @@ fn every_verb_explains_itself() {
         assert!(help.contains("Usage: flatwater") && help.lines().all(|line| line.chars().count() <= 80), "{help}");
     }
     let listed = output_text(&flatwater(&["--help"], Path::new(".")));
-    snapbox::assert_data_eq!(
-        listed.split("Usage").next().unwrap_or_default().trim(),
-        str![[r#"
-Finds slow file calls, shows where their time went, names the cause and proves
-the fix
-"#]]
-    );
+    let first = listed.split("Usage").next().unwrap_or_default().trim();
+    assert_eq!(first, "Finds slow file calls, shows where their time went, names the cause and proves\nthe fix");
 }
 
 #[test]

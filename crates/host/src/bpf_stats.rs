@@ -7,14 +7,15 @@
 use std::collections::BTreeSet;
 use std::os::fd::OwnedFd;
 
+use aya::EbpfLoader;
 use aya::programs::{RawTracePoint, RawTracePointRunOptions, TestRun, loaded_programs};
 use aya::sys::{Stats, enable_stats};
-use aya::{EbpfLoader, include_bytes_aligned};
 
+use super::bpf_object::{BpfObject, bpf_object};
 use super::clock::monotonic_ns;
 
 /// The empty program; no bytes if this build had no clang.
-const EMPTY: &[u8] = include_bytes_aligned!(concat!(env!("OUT_DIR"), "/empty.any.bpf.o"));
+const EMPTY: BpfObject = bpf_object!("empty.any");
 /// The empty program runs in this many batches of `RUNS`. The median batch counts, since an interrupt can spoil one.
 const BATCHES: usize = 9;
 const RUNS: u64 = 200;
@@ -64,7 +65,7 @@ impl Runs {
 /// bpf_prog_test_run_raw_tp).
 #[must_use]
 pub fn counting_ns() -> Option<f64> {
-    let mut object = EbpfLoader::new().load(EMPTY).ok()?;
+    let mut object = EbpfLoader::new().load(&EMPTY.elf()).ok()?;
     let program: &mut RawTracePoint = object.program_mut("empty")?.try_into().ok()?;
     program.load().ok()?;
     let _asked = enable_stats(Stats::RunTime).ok()?;

@@ -19,6 +19,7 @@
 //! [`snapshot::take`], [`policy::obstacles`] and [`sight::sights`] serve `flatwater check`: the settings now, what
 //! prevents tracing, and how well each cause can be seen. `crates/watch` builds its daemon from the same observers.
 
+mod bpf_object;
 pub mod bpf_stats;
 pub mod clock;
 pub mod driver;

@@ -191,7 +191,7 @@ mod tests {
         let of = |variant: &variant::Variant| {
             let built = !variant.object.is_empty();
             assert!(built, "built without clang: the mirror cannot be compared with the object");
-            Types::of_object(variant.object).expect("an object with BTF")
+            Types::of_object(&variant.object.elf()).expect("an object with BTF")
         };
         variant::ALL.iter().map(of).collect()
     }

@@ -148,7 +148,7 @@ pub fn load(variant: &Variant, btf: &Btf, constants: Constants, tables: &CallTab
     }
     let rows = super::totals::rows();
     loader.override_global("row_of_call", &rows, true);
-    loader.load(variant.object).map_err(|error| refused(&error))
+    loader.load(&variant.object.elf()).map_err(|error| refused(&error))
 }
 
 /// Raises the limit of locked memory. Before 5.11 maps count against it, and it is 64 KiB by default. If raising it

@@ -251,7 +251,7 @@ mod tests {
     #[test]
     fn structures_and_constants_match_the_object() {
         for variant in &variant::ALL {
-            let types = Types::of_object(variant.object).expect("an object with BTF");
+            let types = Types::of_object(&variant.object.elf()).expect("an object with BTF");
             for (name, size, members) in [
                 (Op::ORIGINAL, size_of::<Op>(), Op::MEMBERS),
                 (Profile::ORIGINAL, size_of::<Profile>(), Profile::MEMBERS),

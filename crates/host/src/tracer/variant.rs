@@ -13,6 +13,7 @@
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use super::error::{Refusal, TraceError};
+use crate::bpf_object::{BpfObject, bpf_object};
 
 /// Environment variable for tests of older kernels' variants: a comma-separated list of means that count as refused.
 pub const WITHOUT: &str = "FLATWATER_TRACER_WITHOUT";
@@ -42,30 +43,24 @@ impl Means {
 #[derive(Debug)]
 pub struct Variant {
     pub name: &'static str,
-    pub object: &'static [u8],
+    pub(crate) object: BpfObject,
     needs: &'static [Means],
-}
-
-macro_rules! object {
-    ($name:literal) => {
-        aya::include_bytes_aligned!(concat!(env!("OUT_DIR"), "/slow_calls.", $name, ".bpf.o"))
-    };
 }
 
 /// Newest first.
 pub static ALL: [Variant; 4] = [
     Variant {
         name: "task_storage",
-        object: object!("task_storage"),
+        object: bpf_object!("slow_calls.task_storage"),
         needs: &[Means::TaskStorage, Means::RingBuffer, Means::TypedTracepoints, Means::SharedArrays],
     },
     Variant {
         name: "hash",
-        object: object!("hash"),
+        object: bpf_object!("slow_calls.hash"),
         needs: &[Means::RingBuffer, Means::TypedTracepoints, Means::SharedArrays],
     },
-    Variant { name: "raw", object: object!("raw"), needs: &[Means::SharedArrays] },
-    Variant { name: "raw_unshared", object: object!("raw_unshared"), needs: &[] },
+    Variant { name: "raw", object: bpf_object!("slow_calls.raw"), needs: &[Means::SharedArrays] },
+    Variant { name: "raw_unshared", object: bpf_object!("slow_calls.raw_unshared"), needs: &[] },
 ];
 
 /// Index of the variant that the kernel accepted last; the next attempt starts there.

@@ -341,7 +341,7 @@ mod tests {
     fn types() -> impl Iterator<Item = Types> {
         VARIANTS.iter().map(|variant| {
             assert!(!variant.object.is_empty(), "built without clang: the mirror cannot be compared with the object");
-            Types::of_object(variant.object).expect("an object with BTF")
+            Types::of_object(&variant.object.elf()).expect("an object with BTF")
         })
     }
 

@@ -3,6 +3,7 @@
 use aya::{Btf, Ebpf, EbpfLoader};
 
 use super::layout::row;
+use crate::bpf_object::{BpfObject, bpf_object};
 use crate::tracer::calls::CallTables;
 use crate::tracer::hooks::{self, refused};
 use crate::tracer::variant::Means;
@@ -14,7 +15,7 @@ use flatwater_recording::{Cause, HookStatus};
 #[derive(Debug)]
 pub(crate) struct Variant {
     pub name: &'static str,
-    pub object: &'static [u8],
+    pub object: BpfObject,
     needs: &'static [Means],
 }
 
@@ -22,14 +23,10 @@ pub(crate) struct Variant {
 pub(crate) static VARIANTS: [Variant; 2] = [
     Variant {
         name: "task_storage",
-        object: aya::include_bytes_aligned!(concat!(env!("OUT_DIR"), "/waits.task_storage.bpf.o")),
+        object: bpf_object!("waits.task_storage"),
         needs: &[Means::TaskStorage, Means::RingBuffer, Means::TypedTracepoints],
     },
-    Variant {
-        name: "hash",
-        object: aya::include_bytes_aligned!(concat!(env!("OUT_DIR"), "/waits.hash.bpf.o")),
-        needs: &[Means::RingBuffer, Means::TypedTracepoints],
-    },
+    Variant { name: "hash", object: bpf_object!("waits.hash"), needs: &[Means::RingBuffer, Means::TypedTracepoints] },
 ];
 
 /// Size of the ring buffer. Records wake no reader, so it holds what arrives between two readings, some 40,000
@@ -169,7 +166,7 @@ fn load_variant(
     loader.override_global("stack_bytes", &stack_bytes, true);
     loader.map_max_entries("wait_records", RING_BYTES);
     loader.map_max_entries("cpu_runs", possible_cpus());
-    loader.load(variant.object).map_err(|error| refused(&error))
+    loader.load(&variant.object.elf()).map_err(|error| refused(&error))
 }
 
 /// The number of CPUs that may ever be online.
