@@ -1,19 +1,24 @@
 #!/usr/bin/env python3
-"""Prints the project's budgets and the present figures. Counts are taken now; times are from the last `make test` and the last
-timed `make demo`, stored in target/. Figures over budget are marked, and make the exit status 1."""
+"""Prints the project's budgets and the present figures. Counts are taken now; times are from the last `make test`,
+`make test-long` and timed `make demo`, stored in target/. Figures over budget are marked, and make the exit status 1."""
 
 import json
 import os
 import re
 import subprocess
 import sys
+import tempfile
 
 with open("tests/style-words.txt", encoding="utf-8") as listed:
     WORDS = listed.read().splitlines()
 # Written by a program and compared by a test: a whole page, and parts of pages between two comments.
 GENERATED = ("docs/causes.md",)
 GENERATED_PART = re.compile(r"<!-- (\w+): (?:begin|generated)[^>]*-->.*?<!-- (?:\1: end|end of \1) -->", re.DOTALL)
-BINARY = "target/x86_64-unknown-linux-musl/release/flatwater"
+# The static binary of `tools/cross.sh static`, or that of `make build`, which is almost as large.
+BINARIES = [
+    ("static binary", "target/x86_64-unknown-linux-musl/release/flatwater"),
+    ("binary of `make build`, stripped", "target/release/flatwater"),
+]
 
 
 def tracked(*patterns):
@@ -48,11 +53,41 @@ def listed_words(paths):
 
 def minutes(name, kind):
     """Minutes of the last recorded `make NAME`, whose file has a list of stages or a single entry."""
-    try:
-        stages = json.loads(text(f"target/{name}-times.json"))
-    except (OSError, ValueError):
+    stages = stored(f"target/{name}-times.json")
+    if stages is None:
         return None
     return sum(stage[kind] for stage in (stages if isinstance(stages, list) else [stages])) / 60
+
+
+def binary():
+    """Name and stripped size in MB of the newest build that exists."""
+    built = [(name, path) for name, path in BINARIES if os.path.exists(path)]
+    if not built:
+        return BINARIES[0][0], None
+    name, path = max(built, key=lambda one: os.path.getmtime(one[1]))
+    with tempfile.NamedTemporaryFile() as stripped:
+        subprocess.run(["strip", "-o", stripped.name, path], check=True)
+        return name, os.path.getsize(stripped.name) / 1e6
+
+
+def stored(path):
+    try:
+        return json.loads(text(path))
+    except (OSError, ValueError):
+        return None
+
+
+def print_times():
+    """The last recorded times of the stages of `make test`, of `make build` and of the parts of `make test-long`."""
+    for stage in stored("target/test-times.json") or []:
+        failed = "" if stage["passed"] else ", FAILED"
+        print(f"{'`make test`, ' + stage['stage']:38} {stage['wall_s'] / 60:>12.1f}   min, {stage['cpu_s'] / 60:.1f} min CPU{failed}")
+    build = stored("target/build-times.json")
+    if build:
+        print(f"{'`make build`':38} {build['wall_s'] / 60:>12.1f}   min, {build['cpu_s'] / 60:.1f} min CPU")
+    for name, part in sorted((stored("target/long-times.json") or {}).items()):
+        failed = "" if part["passed"] else ", FAILED"
+        print(f"{'`make test-' + name + '`':38} {part['minutes']:>12.1f}   min on {part['day']}{failed}")
 
 
 def main():
@@ -66,7 +101,7 @@ def main():
         ("hand-written words in docs/", words(path for path in docs if path not in GENERATED), 35_000, ""),
         ("words in CHANGELOG.md", words(["CHANGELOG.md"]), 2_500, ""),
         ("words on the style list", listed_words(rust + docs + ["README.md", "ARCHITECTURE.md", "SECURITY.md"]), 0, ""),
-        ("static binary", os.path.getsize(BINARY) / 1e6 if os.path.exists(BINARY) else None, 16, "MB"),
+        (*binary(), 16, "MB"),
     ]
     over = 0
     for name, value, budget, unit in rows:
@@ -77,6 +112,7 @@ def main():
         over += exceeds
         shown = f"{value:,.0f}" if isinstance(value, int) else f"{value:,.1f}"
         print(f"{name:38} {shown:>12}   budget {budget:,} {unit}{'   OVER' if exceeds else ''}")
+    print_times()
     return 1 if over else 0
 
 

@@ -6,6 +6,7 @@
     tools/long.py --changed MINUTES   the parts whose crates changed today, as far as they fit into MINUTES
 """
 
+import json
 import os
 import subprocess
 import sys
@@ -14,7 +15,12 @@ import time
 CARGO = os.environ.get("CARGO", "cargo")
 PYTHON = os.environ.get("FLEET_PYTHON", "python3")
 FLEET = ["--manifest-path", "crates/fleet/Cargo.toml"]
+# Shares the crates that `make test` compiled.
+SHARED = [*FLEET, "--target-dir", "target"]
 FLATWATER = "target/release/flatwater"
+TIMES = "target/long-times.json"
+# See tools/test.py.
+LINT = ["RUSTC_WORKSPACE_WRAPPER=clippy-driver", "CLIPPY_ARGS=-D__CLIPPY_HACKERY__warnings__CLIPPY_HACKERY__"]
 
 
 def ignored(package, pattern, *more):
@@ -30,15 +36,19 @@ PARTS = {
         ignored("flatwater", "^sim_"),
         ["env", "FLATWATER_SWARM=2000", CARGO, "nextest", "run", "-p", "flatwater", "--profile", "long", "-E", "test(/^swarm::/)"],
     ]),
+    # Lints while it compiles, so that DataFusion is compiled once.
     "fleet": (25, ["crates/fleet", "crates/recording", "crates/explain", "crates/experiment"], [
         ["tools/s3.sh"],
-        [CARGO, "clippy", *FLEET, "--all-targets", "--", "-D", "warnings"],
-        [CARGO, "test", *FLEET],
-        [CARGO, "test", *FLEET, "--", "--ignored", "--skip", "ballista::"],
+        ["env", *LINT, CARGO, "build", *SHARED, "--bins", "--tests", "--benches", "--quiet"],
+        ["env", *LINT, CARGO, "nextest", "run", *SHARED, "--run-ignored", "all", "-E", "all() - test(/^ballista::/)"],
+    ]),
+    # Every question on DataFusion, without the long tests and the S3 server.
+    "fleet-questions": (6, ["crates/fleet"], [
+        ["env", *LINT, CARGO, "nextest", "run", *SHARED, "-E", "test(/^(questions|page|bad_input)::/) | test(/^ask::/)"],
     ]),
     # The fleet without DataFusion: pushes, compaction, findings, rollouts and hostile hosts.
     "fleet-hosts": (4, ["crates/fleet", "crates/recording", "crates/explain", "crates/experiment"], [
-        [CARGO, "nextest", "run", *FLEET, "--target-dir", "target", "--no-default-features"],
+        [CARGO, "nextest", "run", *SHARED, "--no-default-features"],
     ]),
     "fleet-engines": (45, ["crates/fleet/src/ask"], [
         [CARGO, "clippy", *FLEET, "--all-targets", "--features", "ballista-cluster", "--", "-D", "warnings"],
@@ -84,7 +94,8 @@ def chosen_parts(words):
     if words[:1] != ["--changed"]:
         return words
     minutes_left, paths, chosen = float(words[1]), changed_paths(), []
-    for name, (minutes, covers, _) in sorted(PARTS.items(), key=lambda part: part[1][0]):
+    # DataFusion first: no stage of `make test` compiles it.
+    for name, (minutes, covers, _) in sorted(PARTS.items(), key=lambda part: (part[0] != "fleet-questions", part[1][0])):
         if not any(path.startswith(cover) for path in paths for cover in covers):
             continue
         if minutes <= minutes_left:
@@ -93,6 +104,18 @@ def chosen_parts(words):
         else:
             print(f"long: this change touches {', '.join(covers)}: run `make test-{name}` ({minutes} min), which does not fit here")
     return chosen
+
+
+def record(name, minutes, passed):
+    """Stores the time of a part for `make budgets`."""
+    try:
+        with open(TIMES, encoding="utf-8") as file:
+            parts = json.load(file)
+    except (OSError, ValueError):
+        parts = {}
+    parts[name] = {"minutes": round(minutes, 1), "passed": passed, "day": time.strftime("%Y-%m-%d")}
+    with open(TIMES, "w", encoding="utf-8") as file:
+        json.dump(parts, file)
 
 
 def main():
@@ -112,7 +135,9 @@ def main():
         # Each command runs, so that one failure does not hide the next.
         if not all([subprocess.run(command, check=False).returncode == 0 for command in PARTS[name][2]]):
             failed.append(name)
-        print(f"== {name}: {(time.monotonic() - begin) / 60:.1f} min", flush=True)
+        minutes = (time.monotonic() - begin) / 60
+        print(f"== {name}: {minutes:.1f} min", flush=True)
+        record(name, minutes, name not in failed)
     print(f"long: failed: {', '.join(failed)}" if failed else "long: all parts passed")
     return 1 if failed else 0
 
