@@ -22,6 +22,8 @@ FLEET = ["--manifest-path", "crates/fleet/Cargo.toml"]
 JUNIT = "target/nextest/default/junit.xml"
 TIMES = "target/test-times.json"
 SLOWEST = 10
+# Length of a failed attempt's message in the report.
+PANIC_MAX = 600
 # clippy-driver is rustc with more lints. As the wrapper of rustc it lints the workspace while it compiles, so `cargo clippy` need
 # not compile every dependency a second time.
 LINT = {"RUSTC_WORKSPACE_WRAPPER": "clippy-driver", "CLIPPY_ARGS": "-D__CLIPPY_HACKERY__warnings__CLIPPY_HACKERY__"}
@@ -52,15 +54,23 @@ def run_stage(name):
     return {"stage": name, "wall_s": round(time.monotonic() - begin, 1), "cpu_s": round(cpu_s, 1), "passed": passed}
 
 
+def panic(failure):
+    """The place and the message of a panic in the text of a failed attempt."""
+    lines = "".join(failure.itertext()).splitlines()
+    begin = next((at for at, line in enumerate(lines) if "panicked at" in line), 0)
+    return " ".join(lines[begin : begin + 2])[:PANIC_MAX]
+
+
 def tests():
-    """(seconds, name, outcome) of each test of the last run, slowest first."""
+    """(seconds, name, outcome, messages of failed attempts) of each test of the last run, slowest first."""
     found = []
     for suite in xml.parse(JUNIT).getroot().iter("testsuite"):
         for case in suite.iter("testcase"):
             ended = "failed" if case.find("failure") is not None else "passed"
             if case.find("flakyFailure") is not None:
                 ended = "passed when repeated"
-            found.append((float(case.get("time", 0)), f"{suite.get('name')} {case.get('name')}", ended))
+            failures = [panic(failure) for failure in case.findall("flakyFailure")]
+            found.append((float(case.get("time", 0)), f"{suite.get('name')} {case.get('name')}", ended, failures))
     return sorted(found, reverse=True)
 
 
@@ -73,11 +83,13 @@ def report(stages):
         return
     found = tests()
     print(f"\nslowest of {len(found)} tests:")
-    for seconds, name, _ in found[:SLOWEST]:
+    for seconds, name, _, _ in found[:SLOWEST]:
         print(f"{seconds:7.1f} s  {name}")
-    for _, name, ended in found:
+    for _, name, ended, failures in found:
         if ended != "passed":
             print(f"{ended}: {name}")
+        for failure in failures:
+            print(f"    {failure}")
 
 
 def main():

@@ -1,7 +1,7 @@
 //! Kills a writer while it closes and opens, rolls, grows its ring, switches between window and ring, or has many
 //! producers.
 //!
-//! Several writers run at a time, since each mostly waits. `PRECURSOR_KINDS` sets the kills of each kind: 200 by
+//! Several writers run at a time, since each mostly waits. `PRECURSOR_KINDS` sets the kills of each kind: 100 by
 //! default, 2000 in the long test.
 
 use std::path::{Path, PathBuf};
@@ -145,7 +145,7 @@ fn kill(case: Case, kills: u64, records: u64) -> Seen {
 }
 
 fn kills() -> u64 {
-    std::env::var("PRECURSOR_KINDS").ok().and_then(|k| k.parse().ok()).unwrap_or(200)
+    std::env::var("PRECURSOR_KINDS").ok().and_then(|k| k.parse().ok()).unwrap_or(100)
 }
 
 fn closing(kills: u64) {

@@ -8,7 +8,7 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use super::{Daemon, can_trace, complete, until};
+use super::{Daemon, can_trace, complete, named_dd, until};
 use crate::common::groups::MemoryGroup;
 use crate::common::loopdisk::{BareLoop, Frozen, LoopDisk};
 use crate::common::{Scratch, alone};
@@ -191,15 +191,17 @@ fn a_frozen_file_system_is_recorded_while_it_is_frozen() {
     fs::write(&image, vec![0; 1 << 20]).expect("an image");
     let device = BareLoop::over(&image).expect("a loop device over the image");
     let place = Scratch::new("watch-frozen-daemon");
-    let triggers = "look_back = \"20s\"\nafter = \"2s\"\n---\n[[trigger]]\nstall = \"2s\"\nprogram = \"dd\"\n";
+    let dd = named_dd(place.path(), "fw-freezes");
+    let triggers = "look_back = \"20s\"\nafter = \"2s\"\n---\n[[trigger]]\nstall = \"2s\"\nprogram = \"fw-freezes\"\n";
     let daemon = Daemon::start(place.path(), triggers);
     let frozen = Frozen::of(disk.path()).expect("freeze");
     let file = format!("of={}", disk.path().join("victim").display());
-    let mut dd = Command::new("dd");
-    let mut writer = dd.args(["if=/dev/zero", &file, "bs=4k", "count=1"]).spawn().expect("dd starts");
+    let mut command = Command::new(&dd);
+    let mut writer = command.args(["if=/dev/zero", &file, "bs=4k", "count=1"]).spawn().expect("dd starts");
     let file = format!("of={}", device.path());
-    let mut dd = Command::new("dd");
-    let mut direct = dd.args(["if=/dev/zero", &file, "bs=4k", "count=1", "oflag=direct"]).spawn().expect("dd starts");
+    let mut command = Command::new(&dd);
+    let mut direct =
+        command.args(["if=/dev/zero", &file, "bs=4k", "count=1", "oflag=direct"]).spawn().expect("dd starts");
     until("the metrics have it", Duration::from_secs(60), || {
         let metrics = daemon.metrics();
         metrics.contains("flatwater_hanging_calls ") && !metrics.contains("flatwater_hanging_calls 0")
@@ -211,13 +213,13 @@ fn a_frozen_file_system_is_recorded_while_it_is_frozen() {
     let recording = complete(&daemon.recordings().remove(0)).expect("complete");
     let hung = |call: &&Call| call.still_under_way && call.tid == writer.id();
     let [call] = recording.calls.iter().filter(hung).collect::<Vec<_>>()[..] else {
-        panic!("of dd: {:?}", recording.calls.iter().filter(|call| call.thread == "dd").collect::<Vec<_>>())
+        panic!("{:?}", recording.calls.iter().filter(|call| call.thread == "fw-freezes").collect::<Vec<_>>())
     };
     assert!(call.duration_ns >= 2_000_000_000 && call.tiles(), "{call:?}");
     let frozen_ns = call.by_cause().get(&Cause::FsFreeze).copied().unwrap_or(0);
     assert!(frozen_ns * 10 >= call.duration_ns * 9, "{call:?}");
     let first = recording.header.notes.first().expect("a note").to_string();
-    assert!(first.contains("of dd") && first.contains("so far"), "{first}");
+    assert!(first.contains("of fw-freezes") && first.contains("so far"), "{first}");
     let standing = |request: &&Request| request.still_under_way == Some(true);
     let found: Vec<_> = recording.requests.iter().filter(standing).collect();
     let of_direct = found.iter().find(|request| request.submitter.pid == direct.id()).expect("its request");

@@ -141,6 +141,20 @@ fn stall(disk: &LoopDisk) {
     tool("dd", &["if=/dev/zero", &file, "bs=64k", "count=32", "conv=fsync"]).expect("dd starts");
 }
 
+/// The same fsync as the only call of this dd that can wait for the disk: another program creates and fills the file.
+fn stall_in_fsync(dd: &str, disk: &LoopDisk) {
+    let file = format!("of={}", disk.path().join("victim").display());
+    tool("dd", &["if=/dev/zero", &file, "bs=64k", "count=32"]).expect("dd starts");
+    tool(dd, &["if=/dev/null", &file, "conv=notrunc,fsync"]).expect("dd starts");
+}
+
+/// A copy of dd with a name of its own, since other tests run dd beside this one.
+fn named_dd(place: &Path, name: &str) -> String {
+    let copy = place.join(name);
+    fs::copy("/bin/dd", &copy).expect("a copy of dd");
+    copy.display().to_string()
+}
+
 #[test]
 fn a_stall_seals_a_recording_that_begins_before_it() {
     if !can_trace("a stall that the daemon sees") {
@@ -149,18 +163,21 @@ fn a_stall_seals_a_recording_that_begins_before_it() {
     let _alone = alone();
     let disk = LoopDisk::ext4("watch-disk", 64).expect("a disk");
     let place = Scratch::new("watch-stall");
-    let triggers = "look_back = \"20s\"\nafter = \"5s\"\n---\n[[trigger]]\nstall = \"150ms\"\nprogram = \"dd\"\n";
+    let dd = named_dd(place.path(), "fw-stalls");
+    let triggers =
+        "look_back = \"20s\"\nafter = \"5s\"\n---\n[[trigger]]\nstall = \"150ms\"\nprogram = \"fw-stalls\"\n";
     let daemon = Daemon::start(place.path(), triggers);
     std::thread::sleep(Duration::from_secs(3));
     assert!(daemon.recordings().is_empty(), "recorded without a stall: {}", daemon.log());
     disk.slow_writes(4 << 20).expect("limit");
-    stall(&disk);
+    stall_in_fsync(&dd, &disk);
     until("sealed", Duration::from_secs(90), || {
         daemon.recordings().first().is_some_and(|path| complete(path).is_some())
     });
     let path = daemon.recordings().remove(0);
     let recording = complete(&path).expect("complete");
-    let slow = recording.calls.iter().find(|call| call.op == OpKind::Fsync && call.thread == "dd").expect("dd's fsync");
+    let fsync = |call: &&flatwater_recording::Call| call.op == OpKind::Fsync && call.thread == "fw-stalls";
+    let slow = recording.calls.iter().find(fsync).expect("its fsync");
     assert!(slow.duration_ns > 150_000_000 && slow.tiles(), "{slow:?}");
     let slow_ns = slow.duration_ns;
     let before_ns = slow.start_ns - recording.header.clock.start_ns;
@@ -169,7 +186,7 @@ fn a_stall_seals_a_recording_that_begins_before_it() {
     let asleep = recording.waits.iter().any(|wait| wait.call_tid == slow.tid && wait.call_start_ns == slow.start_ns);
     assert!(asleep && !recording.requests.is_empty(), "the waits of the call: {} waits", recording.waits.len());
     let first = recording.header.notes.first().expect("a note").to_string();
-    assert!(first.starts_with("set off by stall: fsync() of dd"), "{first}");
+    assert!(first.starts_with("set off by stall: fsync() of fw-stalls"), "{first}");
     // The look-back was at level 0: the table of operations must not look like a count of all calls (T8).
     let partly = flatwater_explain::explain(&recording).partly_timed.expect("not every call was timed");
     assert!(partly.every_call_ns < partly.duration_ns, "{partly:?}");
