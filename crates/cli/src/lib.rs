@@ -26,6 +26,7 @@ mod other_kernel;
 mod pages;
 mod precursor;
 mod precursor_read;
+mod probe;
 mod progress;
 mod record;
 mod report;
@@ -96,6 +97,8 @@ enum Verb {
     Verify(verify::Args),
     /// List the built-in scenarios, print one, list knobs and workloads.
     Scenarios(scenarios::Args),
+    /// Measure what a neighbour can do to the files of a directory: isolated, degraded or severe, and by which means.
+    Probe(probe::Args),
     /// Restore settings that killed runs changed.
     Restore(restore::Args),
     /// Try settings on a model of the kernel; prints a table and the best choice.
@@ -114,6 +117,9 @@ enum Verb {
     #[cfg(feature = "watch")]
     #[command(name = "__lease", hide = true)]
     Lease,
+    /// Perform one part of a probe in a separate process.
+    #[command(name = flatwater_probe::CHILD_VERB, hide = true)]
+    ProbeChild,
 }
 
 /// The clap definition of the command, for completions, the manual page and tests.
@@ -199,12 +205,14 @@ pub fn main() -> ExitCode {
         Verb::Compare(args) => compare::run(&args),
         Verb::Verify(args) => verify::run(&args),
         Verb::Scenarios(args) => scenarios::run(&args),
+        Verb::Probe(args) => probe::run(&args),
         Verb::Restore(args) => restore::run(&args),
         #[cfg(feature = "sim")]
         Verb::Whatif(args) => whatif::run(&args),
         Verb::Vm(args) => vm::run(&args),
         Verb::Precursor(args) => precursor::run(&args),
         Verb::Completions(args) => completions::run(&args),
+        Verb::ProbeChild => flatwater_probe::child::serve().map(|()| Status::Done).map_err(Into::into),
         Verb::Actor => flatwater_host::driver::process::serve().map(|()| Status::Done).map_err(Into::into),
     };
     done.unwrap_or_else(|error| common::report_error(&error)).into()

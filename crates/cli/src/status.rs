@@ -12,8 +12,12 @@ pub enum Status {
     Failed,
     Usage,
     NotProven,
+    /// Of a probe: neither isolation nor harm.
+    Unproven,
     NotEnough,
     StallFound,
+    /// A probe's neighbour harms some calls.
+    Harmed,
     /// Signal n ended the command early: 128 + n, as in shells.
     Signal(i32),
     /// The status of a command that flatwater started.
@@ -27,9 +31,9 @@ impl Status {
             Status::Done => 0,
             Status::Failed => 1,
             Status::Usage => 2,
-            Status::NotProven => 3,
+            Status::NotProven | Status::Unproven => 3,
             Status::NotEnough => 4,
-            Status::StallFound => 10,
+            Status::StallFound | Status::Harmed => 10,
             Status::Signal(signal) => u8::try_from(128 + signal).unwrap_or(u8::MAX),
             Status::Command(code) => code,
         }
@@ -54,7 +58,9 @@ impl Status {
             Status::NotProven => {
                 "it is not proven that B is better (also if B is proven worse); `reproduce`: not reproduced"
             }
+            Status::Unproven => "neither isolation nor harm is proven",
             Status::NotEnough => "too little was observed for a conclusion",
+            Status::Harmed => "a neighbour harms some calls: a pair is degraded or severe",
             Status::StallFound => "with --exit-code: a stall was found",
             Status::Signal(_) => "signal n ended the command early: 130 after Ctrl-C, 143 after SIGTERM",
             Status::Command(_) => "the status of CMD, if CMD failed",

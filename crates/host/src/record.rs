@@ -472,7 +472,7 @@ const ID_DIGITS_MIN: usize = 4;
 
 /// Accepts a directory, the path within the hierarchy that /proc/PID/cgroup shows, or the first digits of a container's
 /// id.
-fn cgroup_directory(given: &Path) -> Result<PathBuf, HostError> {
+pub fn cgroup_directory(given: &Path) -> Result<PathBuf, HostError> {
     let relative = given.strip_prefix("/").unwrap_or(given);
     let bases = ["/sys/fs/cgroup", "/sys/fs/cgroup/unified", "/sys/fs/cgroup/memory"];
     let candidates = [given.to_owned()].into_iter().chain(bases.iter().map(|base| Path::new(base).join(relative)));

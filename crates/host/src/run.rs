@@ -186,7 +186,7 @@ fn check_cpu(cpu: u32) -> Result<(), HostError> {
 
 /// Fails early, and with a clear reason, if files cannot be created in `path`. Probes with O_TMPFILE: a run that is
 /// killed here leaves no file, so the journal of changes need not name one.
-fn check_directory(path: &Path) -> Result<(), HostError> {
+pub fn check_directory(path: &Path) -> Result<(), HostError> {
     let flags = OFlags::TMPFILE | OFlags::RDWR | OFlags::CLOEXEC;
     let probed = match rustix::fs::open(path, flags, Mode::RUSR | Mode::WUSR) {
         // O_TMPFILE is not supported: NFS, FUSE, and kernels up to 3.10 (EISDIR). Checks permissions instead. For root

@@ -35,6 +35,18 @@ pub(super) const PAGES: &[Page] = &[
         statuses: &[Status::Done, Status::Failed, Status::Usage, Status::NotProven, Status::NotEnough, INTERRUPTED],
     },
     Page {
+        verb: "probe",
+        task: Task::Prove,
+        examples: &[
+            ("What can a neighbour do to this database?", "flatwater probe /var/lib/mydb"),
+            (
+                "One on another file system, within the limits of a cgroup:",
+                "flatwater probe /var/lib/mydb /srv/other --cgroup /system.slice/mydb.service",
+            ),
+        ],
+        statuses: &[Status::Done, Status::Failed, Status::Usage, Status::Unproven, Status::Harmed, INTERRUPTED],
+    },
+    Page {
         verb: "run",
         task: Task::Prove,
         examples: &[

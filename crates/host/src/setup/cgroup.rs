@@ -279,16 +279,73 @@ fn make(place: &Place, controller: &str, log: &mut UndoLog) -> Result<(PathBuf, 
         Version::V1 => place.own.clone(),
         Version::V2 => v2_parent(place)?,
     };
+    make_in(&parent, place, controller, log)
+}
+
+fn make_in(
+    parent: &Path,
+    place: &Place,
+    controller: &str,
+    log: &mut UndoLog,
+) -> Result<(PathBuf, CgroupDir), SetupError> {
     let pid = std::process::id();
     let name = (0..).map(|number| format!("flatwater-{pid}-{number}")).find(|name| !parent.join(name).exists());
     let name = name.unwrap_or_else(|| format!("flatwater-{pid}-0"));
     let dir = parent.join(&name);
     let below = |path: &Path| path.strip_prefix(&place.mount).map(Path::to_owned).unwrap_or_default();
-    let (controller, parent, origin) = (controller.to_owned(), below(&parent), below(&place.own));
+    let (controller, parent, origin) = (controller.to_owned(), below(parent), below(&place.own));
     let named = CgroupDir { controller, parent, name, origin };
     record(log, Undo::Cgroup(named.clone()))?;
     std::fs::create_dir(&dir).map_err(|source| SetupError::file("make the cgroup", &dir, source))?;
     Ok((dir, named))
+}
+
+/// Where a new cgroup is created relative to another.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Side {
+    /// Its limits apply: v1 itself, since limits on I/O do not apply to the cgroups below; v2 a cgroup below it, since one
+    /// with controllers has no processes.
+    Inside,
+    /// Outside it: its limits do not apply.
+    Outside,
+}
+
+/// The directories of a cgroup inside or outside `within`, created if necessary (a directory of any hierarchy; `None`: this process's cgroup) in each
+/// hierarchy that has the memory, blkio or cpu controller. In v1 the same path is used in all hierarchies that have it.
+pub(super) fn beside(within: Option<&Path>, side: Side, log: &mut UndoLog) -> Result<Vec<PathBuf>, SetupError> {
+    let mut places: Vec<(&str, Place)> = Vec::new();
+    let mut last = None;
+    for controller in ["memory", "blkio", "cpu"] {
+        match place(controller) {
+            Ok(place) if places.iter().any(|(_, known)| known.mount == place.mount) => {}
+            Ok(place) => places.push((controller, place)),
+            Err(why) => last = Some(why),
+        }
+    }
+    if places.is_empty() {
+        return last.map_or(Ok(Vec::new()), Err);
+    }
+    let relative = within.map(|given| {
+        let mount = places.iter().map(|(_, place)| &place.mount).find(|mount| given.starts_with(mount));
+        mount.and_then(|mount| given.strip_prefix(mount).ok()).unwrap_or(given).to_owned()
+    });
+    let mut made = Vec::new();
+    for (controller, place) in places {
+        let given = relative.as_ref().map(|relative| place.mount.join(relative)).filter(|path| is_cgroup(path));
+        let at = given.unwrap_or_else(|| place.own.clone());
+        let parent = match (side, place.version) {
+            (Side::Inside, Version::V1) => {
+                made.push(at);
+                continue;
+            }
+            (Side::Inside, Version::V2) => at,
+            (Side::Outside, Version::V1) if at == place.mount => at,
+            (Side::Outside, Version::V1) => at.parent().unwrap_or(&place.mount).to_owned(),
+            (Side::Outside, Version::V2) => v2_parent(&Place { own: at, ..place.clone() })?,
+        };
+        made.push(make_in(&parent, &place, controller, log)?.0);
+    }
+    Ok(made)
 }
 
 /// The controllers that a run's cgroup may need.

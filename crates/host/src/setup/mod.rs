@@ -10,6 +10,7 @@
 //! nothing else and needs no permission.
 
 pub mod cgroup;
+pub mod groups;
 pub mod knobs;
 pub mod lease;
 pub mod limit;

@@ -10,6 +10,7 @@ mod log;
 mod machine;
 mod page;
 mod payload;
+mod plain;
 mod sampled;
 mod sections;
 mod thin;
@@ -21,6 +22,7 @@ use flatwater_explain::Explanation;
 use flatwater_recording::Recording;
 
 pub use payload::Payload;
+pub use plain::{PlainPage, PlainTable, plain_page};
 pub use versus::{comparison_page, verification_page};
 pub use whatif::page as whatif_page;
 

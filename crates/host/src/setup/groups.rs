@@ -1,0 +1,116 @@
+//! Cgroups inside and outside another one, without limits of their own: for `probe`.
+
+use std::io;
+use std::path::{Path, PathBuf};
+
+use super::cgroup::{self, is_cgroup};
+use super::restore;
+use super::undo::{Age, UndoLog};
+use super::{Log, Restored, SetupError, state};
+
+/// A cgroup in each hierarchy whose limits can hold back I/O. Dropping it removes all cgroups that it made.
+pub struct Groups {
+    journal: Option<UndoLog>,
+    log: Log,
+}
+
+impl std::fmt::Debug for Groups {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Groups").field("journal", &self.journal).finish_non_exhaustive()
+    }
+}
+
+/// The cgroup of one set of processes.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Group {
+    /// The directories, one a hierarchy.
+    pub directories: Vec<PathBuf>,
+}
+
+impl Group {
+    /// The files to which a process writes its id to join.
+    #[must_use]
+    pub fn procs(&self) -> Vec<PathBuf> {
+        self.directories.iter().map(|directory| directory.join("cgroup.procs")).collect()
+    }
+}
+
+impl Groups {
+    /// Makes nothing yet.
+    pub fn new(log: Log) -> Result<Groups, SetupError> {
+        let state = state::directory().map_err(|source| SetupError::file("use the state directory", "", source))?;
+        let journal = UndoLog::create(&state).map_err(|source| SetupError::file("write", state.path(), source))?;
+        Ok(Groups { journal: Some(journal), log })
+    }
+
+    /// A cgroup to which the limits of `within` apply. `None`: this process's own.
+    pub fn inside(&mut self, within: Option<&Path>) -> Result<Group, SetupError> {
+        let Some(journal) = &mut self.journal else { return Ok(Group::default()) };
+        Ok(Group { directories: cgroup::beside(within, cgroup::Side::Inside, journal)? })
+    }
+
+    /// A new cgroup above or beside `within`, whose limits do not apply to it.
+    pub fn outside(&mut self, within: Option<&Path>) -> Result<Group, SetupError> {
+        let Some(journal) = &mut self.journal else { return Ok(Group::default()) };
+        Ok(Group { directories: cgroup::beside(within, cgroup::Side::Outside, journal)? })
+    }
+
+    /// Ends the processes in the cgroups and removes these.
+    pub fn remove(mut self) -> Restored {
+        self.undo()
+    }
+
+    fn undo(&mut self) -> Restored {
+        let Some(journal) = self.journal.take() else { return Restored::default() };
+        restore::undo_all(journal, Age::SameBoot, &self.log)
+    }
+}
+
+impl Drop for Groups {
+    fn drop(&mut self) {
+        let _ = self.undo();
+    }
+}
+
+/// The smallest memory limit of a cgroup and those above it, bytes. `None`: no limit.
+#[must_use]
+pub fn memory_limit(directory: &Path) -> Option<u64> {
+    let names = ["memory.max", "memory.high", "memory.limit_in_bytes"];
+    let above = directory.ancestors().take_while(|path| is_cgroup(path));
+    let limits = above.flat_map(|path| names.map(|name| path.join(name))).filter_map(|file| read_limit(&file).ok()?);
+    limits.min()
+}
+
+fn read_limit(file: &Path) -> io::Result<Option<u64>> {
+    /// cgroup v1 prints the largest page-aligned number for "no limit".
+    const NONE_MIN: u64 = 1 << 62;
+    let text = std::fs::read_to_string(file)?;
+    Ok(text.trim().parse().ok().filter(|limit| *limit < NONE_MIN))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+    use std::sync::Arc;
+
+    use super::Groups;
+
+    #[test]
+    fn a_group_inside_and_one_outside_are_made_and_removed() {
+        let mut groups = Groups::new(Arc::new(|_: &str| {})).expect("a journal");
+        let inside = match groups.inside(None) {
+            Ok(inside) => inside,
+            Err(why) => return needs::skip(needs::Need::Memcg, "groups", why),
+        };
+        let outside = groups.outside(None).expect("the same rights");
+        assert!(!inside.directories.is_empty());
+        for directory in inside.directories.iter().chain(&outside.directories) {
+            assert!(directory.join("cgroup.procs").exists(), "{}", directory.display());
+        }
+        assert!(inside.directories.iter().all(|directory| !outside.directories.contains(directory)));
+        let restored = groups.remove();
+        assert!(restored.failed.is_empty(), "{restored:?}");
+        assert!(outside.directories.iter().all(|directory| !directory.exists()));
+        assert_eq!(super::memory_limit(Path::new("/proc")), None);
+    }
+}
