@@ -219,7 +219,7 @@ def neighbour(directory, groups, load, seat, in_flight, seconds):
     return fio(directory, groups, seconds, *options)
 
 
-def with_fio(made, pair, plan, seconds=4, rounds=2):
+def with_fio(made, pair, plan, seconds=3, rounds=2):
     """The median over rounds of the victim's 95th percentile beside fio's neighbour over that alone."""
     operation, load, relation = pair
     seat = next(seat for seat in plan["neighbours"] if seat["where"] == relation)
@@ -241,7 +241,7 @@ def with_fio(made, pair, plan, seconds=4, rounds=2):
 def measure(flatwater, build, pair, truth):
     with Layout() as layout:
         made = build(layout)
-        words = [flatwater, "probe", *made["paths"], "-t", "28s", "--neighbour", pair[1], "--format", "json"]
+        words = [flatwater, "probe", *made["paths"], "-t", "25s", "--neighbour", pair[1], "--format", "json"]
         if "cgroup" in made:
             words += ["--cgroup", made["cgroup"]]
         ran = subprocess.run(words, capture_output=True, text=True)

@@ -7,11 +7,12 @@
 //! - [`plan`]: what is measured, where, and within which limits. [`place`] finds file systems and devices.
 //! - [`child`]: the processes. They end when the probe ends, however it ends, and their files have no names.
 //! - [`run`]: starts the processes, leads them through the phases, and records the victim's calls.
+//! - [`work`]: what the neighbours did, without which nothing is isolated.
 //! - [`statistic`]: the ratio of two latencies with its interval; [`verdict`]: isolated, degraded, severe, not proven.
 //! - [`mechanism`]: how the neighbour made the calls wait, from the recording's attribution.
 //! - [`output`]: text, JSON and a page.
 //!
-//! `plan`, `statistic`, `verdict` and `mechanism` do no I/O.
+//! `plan`, `work`, `statistic`, `verdict` and `mechanism` do no I/O.
 
 pub mod child;
 mod children;
@@ -22,6 +23,7 @@ pub mod plan;
 mod run;
 pub mod statistic;
 pub mod verdict;
+pub mod work;
 
 pub use run::{Options, ProbeError, run};
 

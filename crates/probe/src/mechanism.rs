@@ -76,6 +76,12 @@ impl<'a> Attribution<'a> {
         Attribution { recording, links: Links::of(recording) }
     }
 
+    /// Whether a bound of the analysis was reached, so that some rows were not examined.
+    #[must_use]
+    pub fn is_partial(&self) -> bool {
+        self.links.is_spent()
+    }
+
     /// The mechanism of this pair, from the calls that began in these phases.
     #[must_use]
     pub fn mechanism(&self, pair: &Pair, alone: &[Span], beside: &[Span]) -> Found {

@@ -11,6 +11,7 @@ use super::place::Place;
 use super::plan::{Load, Operation, RATE_MAX, Relation};
 use super::statistic::Comparison;
 use super::verdict::Verdict;
+use super::work::Total;
 
 /// What the probe is about to do.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -61,6 +62,8 @@ pub struct PairResult {
     /// Absent if the calls were not harmed.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub mechanism: Option<Found>,
+    /// What the neighbour did.
+    pub work: Total,
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -128,14 +131,15 @@ impl Report {
             [String::new()].into_iter().chain(Operation::ALL.iter().map(|operation| operation.text().to_owned()));
         let mut rows = Vec::new();
         for load in Load::ALL.iter().filter(|load| self.pairs.iter().any(|pair| pair.load == **load)) {
-            let cells = Operation::ALL.iter().map(|operation| {
-                let pair = self.pairs.iter().find(|pair| {
+            let of = |operation: &Operation| {
+                self.pairs.iter().find(|pair| {
                     (pair.relation, pair.load, pair.operation) == (seat.relation, *load, *operation)
                         && pair.place == seat.path
-                });
-                pair.map_or("-".to_owned(), PairResult::cell)
-            });
-            rows.push([load.text().to_owned()].into_iter().chain(cells).collect());
+                })
+            };
+            let label = Operation::ALL.iter().find_map(of).map_or(load.text().to_owned(), PairResult::label);
+            let cells = Operation::ALL.iter().map(|operation| of(operation).map_or("-".to_owned(), PairResult::cell));
+            rows.push([label].into_iter().chain(cells).collect());
         }
         PlainTable { title: format!("{} ({})", seat.relation.text(), seat.path), head: head.collect(), rows }
     }
@@ -169,10 +173,23 @@ impl Report {
 }
 
 impl PairResult {
-    /// `severe 31x`.
+    /// `dirty stream, 40 MiB/s`.
+    fn label(&self) -> String {
+        let rate = match self.load {
+            _ if self.work.phases == 0 => "did not run".to_owned(),
+            Load::Dirty | Load::Cache => format!("{}/s", Bytes(self.work.bytes_per_s)),
+            Load::Fsync | Load::SmallFiles => format!("{:.0}/s", self.work.operations_per_s),
+        };
+        format!("{}, {rate}", self.load.text())
+    }
+
+    /// `severe 31x (16-62)`.
     fn cell(&self) -> String {
         match self.found.as_ref().and_then(|found| found.ratio) {
-            Some(ratio) => format!("{} {}", self.verdict.text(), times(ratio.value)),
+            Some(ratio) => {
+                let interval = format!("{}-{}", rounded(ratio.low), rounded(ratio.high));
+                format!("{} {}x ({interval})", self.verdict.text(), rounded(ratio.value))
+            }
             None => self.verdict.text().to_owned(),
         }
     }
@@ -206,7 +223,11 @@ impl Found {
 }
 
 fn times(ratio: f64) -> String {
-    if ratio < 10.0 { format!("{ratio:.1}x") } else { format!("{ratio:.0}x") }
+    rounded(ratio) + "x"
+}
+
+fn rounded(ratio: f64) -> String {
+    if ratio < 10.0 { format!("{ratio:.1}") } else { format!("{ratio:.0}") }
 }
 
 impl PlanText {
@@ -272,6 +293,7 @@ mod tests {
     use crate::plan::{Load, Operation, Relation};
     use crate::statistic::Comparison;
     use crate::verdict::Verdict;
+    use crate::work::{Total, Work};
 
     fn pair(verdict: Verdict, value: f64, mechanism: Option<Mechanism>) -> PairResult {
         PairResult {
@@ -284,6 +306,7 @@ mod tests {
             found: Some(Comparison {
                 quantile: 0.95,
                 tail_ns: [3_000_000, 9_000_000],
+                longest_ns: [4_000_000, 11_000_000],
                 alone_ns: 2_000_000,
                 beside_ns: (2e6 * value) as u64,
                 ratio: Some(Ratio { value, low: value / 2.0, high: value * 2.0 }),
@@ -292,6 +315,7 @@ mod tests {
                 beside_calls: 300,
             }),
             mechanism: mechanism.map(|name| Found { name, share: Some(0.8), neighbour_share: Some(0.7) }),
+            work: Total::of(&[Work { ns: 1_000_000_000, bytes: 40 << 20, ..Work::default() }]),
         }
     }
 
@@ -321,9 +345,13 @@ mod tests {
     #[test]
     fn text_names_verdict_ratio_interval_and_mechanism() {
         let text = report(vec![pair(Verdict::Severe, 31.0, Some(Mechanism::SharedJournal))]).text();
-        for part in
-            ["severe 31x", "p95 31x (16x to 62x)", "shared journal (80 % of the added time)", "note: not measured"]
-        {
+        for part in [
+            "dirty stream, 40 MiB/s",
+            "severe 31x (16-62)",
+            "p95 31x (16x to 62x)",
+            "shared journal (80 % of the added time)",
+            "note: not measured",
+        ] {
             assert!(text.contains(part), "{part} in\n{text}");
         }
         assert!(text.ends_with("verdict: severe\n"), "{text}");

@@ -110,6 +110,7 @@ impl Place {
         let mounts = mounts::read().ok()?;
         let points = mounts.iter().filter(|mount| LOCAL.contains(&mount.kind.as_str())).map(|mount| &mount.point);
         points
+            .filter(|point| !point.starts_with("/boot"))
             .filter(|point| rustix::fs::access(*point, Access::WRITE_OK).is_ok())
             .filter_map(|point| Place::of(point).ok())
             .find(|place| place.key != self.key && place.device.as_ref() == Some(device))
@@ -150,7 +151,7 @@ fn backing(mounts: &[Mount], path: &Path, layers: usize) -> Backing {
     let source = mount.filter(|mount| mount.kind == "btrfs").map(|mount| PathBuf::from(&mount.source));
     if let Some(node) = source.filter(|node| node.is_absolute()) {
         let number = rustix::fs::stat(&node).ok().map(|stat| stat.st_rdev);
-        let device = number.and_then(|number| device_of(number));
+        let device = number.and_then(device_of);
         return Backing { key: format!("btrfs on {}", node.display()), device };
     }
     let number = rustix::fs::stat(path).map(|stat| stat.st_dev).unwrap_or_default();

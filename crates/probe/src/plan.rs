@@ -177,13 +177,6 @@ impl Limits {
         let in_flight_bytes = (!reaches).then(|| in_ns(IN_FLIGHT_NS).clamp(1 << 20, 64 << 20));
         Ok(Limits { dirty_bytes, cache_bytes, in_flight_bytes })
     }
-
-    /// Whether a pass over the file that is read exceeds the memory that its pages may take.
-    #[must_use]
-    pub fn evicts(&self, memory: Memory) -> bool {
-        let room = memory.limit_bytes.unwrap_or(u64::MAX).min(memory.available_bytes);
-        self.cache_bytes > room
-    }
 }
 
 /// Memory that bounds the page cache.
@@ -195,6 +188,14 @@ pub struct Memory {
     pub available_bytes: u64,
     /// Dirty pages from which the kernel pauses writers; `None` if that is not known.
     pub dirty_limit_bytes: Option<u64>,
+}
+
+impl Memory {
+    /// More pages than this displace others.
+    #[must_use]
+    pub fn room_bytes(self) -> u64 {
+        self.limit_bytes.unwrap_or(u64::MAX).min(self.available_bytes)
+    }
 }
 
 #[cfg(test)]
@@ -237,8 +238,8 @@ mod tests {
     fn the_file_that_evicts_exceeds_the_memory_limit() {
         let limited = Memory { limit_bytes: Some(96 << 20), ..MEMORY };
         let limits = Limits::of(1 << 40, 1, true, 1 << 30, limited).expect("enough space");
-        assert!(limits.cache_bytes > 96 << 20 && limits.evicts(limited));
+        assert!(limits.cache_bytes > limited.room_bytes());
         let free = Limits::of(1 << 40, 1, true, 1 << 30, MEMORY).expect("enough space");
-        assert!(free.cache_bytes == CACHE_MAX && !free.evicts(MEMORY));
+        assert!(free.cache_bytes == CACHE_MAX && free.cache_bytes < MEMORY.room_bytes());
     }
 }

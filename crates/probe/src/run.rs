@@ -9,17 +9,18 @@ use std::time::{Duration, Instant};
 
 use flatwater_host::error::HostError;
 use flatwater_host::setup::{self, Applied, Log, SetupContext, SetupError};
-use flatwater_recording::{Recording, Setup};
+use flatwater_recording::{ReadError, Recording, Setup};
 use flatwater_safefs::Dir;
 
-use super::child::{Command, DONE, Order, Role};
+use super::child::{Command, Order, Role};
 use super::children::{Silence, Worker};
 use super::mechanism::{Attribution, Found, Pair};
 use super::output::{PairResult, PlanText, Report};
 use super::place::{Place, PlaceError};
-use super::plan::{Load, Operation};
+use super::plan::{Load, Operation, Relation};
 use super::statistic::{Round, compare};
 use super::verdict::{self, Reach, Verdict};
+use super::work::Total;
 use phases::Phases;
 use seats::{Seat, Seats};
 
@@ -76,7 +77,8 @@ pub fn run(
     log: &Log,
     planned: &mut dyn FnMut(&PlanText),
 ) -> Result<Report, ProbeError> {
-    let until = Instant::now() + options.length.saturating_sub(RESERVE);
+    let begun = Instant::now();
+    let clock = Clock { until: begun + options.length.saturating_sub(RESERVE), deadline: begun + options.length, stop };
     setup::recover(log);
     let mut seats = Seats::find(options, log)?;
     planned(&seats.plan(options));
@@ -91,7 +93,7 @@ pub fn run(
         (None, Some(scratch)) => scratch.work()?.clone(),
         (None, None) => unreachable!("one of the two is created above"),
     };
-    let measured = measure(options, &mut seats, &works, &out, (until, stop));
+    let measured = measure(options, &mut seats, &works, &out, &clock);
     let restored: Vec<setup::Restored> = works.into_iter().map(Applied::restore).collect();
     // The limits follow the measured speed.
     let report = measured.map(|measured| judge(options, &seats, seats.plan(options), &measured));
@@ -135,11 +137,38 @@ fn start(order: &Order, directory: &std::path::Path) -> Result<Worker, ProbeErro
     Worker::start(order, directory).map_err(ProbeError::Start)
 }
 
+/// The times at which the probe stops.
+#[derive(Clone, Copy, Debug)]
+struct Clock<'a> {
+    /// No phase begins later.
+    until: Instant,
+    /// No answer is awaited longer.
+    deadline: Instant,
+    /// Set by a signal.
+    stop: &'a AtomicBool,
+}
+
+impl Clock<'_> {
+    /// This time, or what is left of the probe's time.
+    fn at_most(&self, time: Duration) -> Duration {
+        time.min(self.deadline.saturating_duration_since(Instant::now()))
+    }
+}
+
+/// Why mechanisms are unknown.
+#[derive(Debug, thiserror::Error)]
+enum Unrecorded {
+    #[error("the recorder failed: {0}")]
+    Recorder(#[from] Silence),
+    #[error(transparent)]
+    Read(#[from] ReadError),
+}
+
 /// The result of the phases.
 struct Measured {
     phases: Phases,
     /// The recording of the victim's calls, or why there is none.
-    recording: Result<Recording, String>,
+    recording: Result<Recording, Unrecorded>,
     pids: Vec<u32>,
     notes: Vec<String>,
 }
@@ -149,7 +178,7 @@ fn measure(
     seats: &mut Seats,
     works: &[Applied],
     out: &Dir,
-    (until, stop): (Instant, &AtomicBool),
+    clock: &Clock<'_>,
 ) -> Result<Measured, ProbeError> {
     let failed = |who: &'static str| {
         move |why: Silence| match why {
@@ -162,41 +191,40 @@ fn measure(
     };
     let order = Order { procs: seats.victim_group.procs(), role: Role::Victim { seed: options.seed } };
     let mut victim = start(&order, &directory(0)?)?;
-    let ready = victim.answer(PREPARE, stop).map_err(failed("victim"))?;
+    let ready = victim.answer(clock.at_most(PREPARE), clock.stop).map_err(failed("victim"))?;
     let bytes_per_s = ready.split(' ').nth(1).and_then(|word| word.parse().ok()).unwrap_or(u64::MAX);
     seats.set_limits(bytes_per_s);
     let mut neighbours = Vec::new();
     for seat in &seats.seats {
-        let order = Order { procs: seat.group.procs(), role: Role::Neighbour(seat.limits) };
+        let order =
+            Order { procs: seat.group.procs(), role: Role::Neighbour { limits: seat.limits, own: seat.dirty_limit() } };
         neighbours.push(start(&order, &directory(seat.place)?)?);
     }
     for neighbour in &neighbours {
-        neighbour.answer(PREPARE, stop).map_err(failed("neighbour"))?;
+        neighbour.answer(clock.at_most(PREPARE), clock.stop).map_err(failed("neighbour"))?;
     }
     let order = Order { procs: Vec::new(), role: Role::Recorder { pid: victim.pid(), threshold_ns: THRESHOLD_NS } };
     let mut recorder = start(&order, &out.proc_path())?;
-    let recording = recorder.answer(PREPARE, stop);
+    let recording = recorder.answer(clock.at_most(PREPARE), clock.stop);
     let pids = neighbours.iter().map(Worker::pid).collect();
     let mut phases = Phases::default();
     let mut notes = Vec::new();
     let loads: Vec<(usize, Load)> =
         (0..seats.seats.len()).flat_map(|seat| options.loads.iter().map(move |load| (seat, *load))).collect();
     phases
-        .perform(&loads, options.seed, (&mut victim, &mut neighbours), (until, stop), &mut notes)
+        .perform(&loads, options.seed, (&mut victim, &mut neighbours), clock, &mut notes)
         .map_err(failed("victim"))?;
-    let recording = recording.and_then(|_| recorder.ask(Command::End, SEAL, stop)).map_err(|why| why.to_string());
-    let finished = victim.ask(Command::End, PREPARE, stop).map_err(failed("victim"))?;
-    debug_assert_eq!(finished, DONE);
+    let sealed = recording.and_then(|_| recorder.ask(Command::End, clock.at_most(SEAL), clock.stop));
+    victim.ask(Command::End, clock.at_most(PREPARE), clock.stop).map_err(failed("victim"))?;
     phases.samples = victim.samples();
     let path = out.proc_path().join(super::child::RECORDING);
-    let recording = recording.and_then(|_| flatwater_recording::read(&path).map_err(|why| why.to_string()));
+    let recording = sealed.map_err(Unrecorded::from).and_then(|_| Ok(flatwater_recording::read(&path)?));
     Ok(Measured { phases, recording, pids, notes })
 }
 
 /// Compares the phases, and looks for the mechanism of each harm.
 fn judge(options: &Options, seats: &Seats, plan: PlanText, measured: &Measured) -> Report {
     let mut notes = measured.notes.clone();
-    let blind = measured.recording.as_ref().map(|recording| recording.calls.is_empty());
     match &measured.recording {
         Err(why) => notes.push(format!("mechanisms are unknown: the calls were not recorded: {why}")),
         Ok(recording) if recording.calls.is_empty() => {
@@ -205,15 +233,16 @@ fn judge(options: &Options, seats: &Seats, plan: PlanText, measured: &Measured) 
         }
         Ok(_) => {}
     }
-    let attribution = measured.recording.as_ref().ok().filter(|_| blind == Ok(false)).map(Attribution::of);
+    let attribution =
+        measured.recording.as_ref().ok().filter(|recording| !recording.calls.is_empty()).map(Attribution::of);
     let mut pairs = Vec::new();
     for (index, seat) in seats.seats.iter().enumerate() {
-        let reach = reach(seat, seats);
         for (load, operation) in options.loads.iter().flat_map(|load| Operation::ALL.iter().map(move |op| (*load, *op)))
         {
             let rounds: Vec<Round> = measured.phases.rounds((index, load), operation);
             let found = compare(&rounds, options.seed);
-            let (verdict, why) = verdict::judge(operation, load, found.as_ref(), reach);
+            let work = measured.phases.work((index, load));
+            let (verdict, why) = verdict::judge(operation, load, found.as_ref(), reach(seat, seats, load, &work));
             let pair = Pair {
                 operation,
                 load,
@@ -228,18 +257,35 @@ fn judge(options: &Options, seats: &Seats, plan: PlanText, measured: &Measured) 
             });
             let why = why.map(str::to_owned);
             let place = seats.places.get(seat.place).map(|place| place.path.display().to_string()).unwrap_or_default();
-            pairs.push(PairResult { operation, load, relation: seat.relation, place, verdict, why, found, mechanism });
+            let relation = seat.relation;
+            pairs.push(PairResult { operation, load, relation, place, verdict, why, found, mechanism, work });
         }
+    }
+    if attribution.as_ref().is_some_and(Attribution::is_partial) {
+        notes.push(
+            "mechanisms come from a part of the calls: the recording exceeds the bound of the analysis".to_owned(),
+        );
     }
     let verdict = verdict::overall(pairs.iter().map(|pair| pair.verdict));
     Report::new(plan, pairs, verdict, notes)
 }
 
-/// What the neighbour in this seat could reach.
-fn reach(seat: &Seat, seats: &Seats) -> Reach {
+/// What the neighbour in this seat did and reached.
+fn reach(seat: &Seat, seats: &Seats, load: Load, work: &Total) -> Reach {
     let in_memory = seats.places.first().is_some_and(Place::is_in_memory);
+    // Pages of a tmpfs are not evicted without swap, but they count for the limit of a cgroup.
+    let stays = in_memory && seat.memory.limit_bytes.is_none() && !has_swap();
+    let shares_device = !in_memory && seat.relation != Relation::OtherDevice;
     Reach {
-        dirty_limit: in_memory || seat.limits.in_flight_bytes.is_none(),
-        evicts: in_memory || seat.limits.evicts(seat.memory),
+        loaded: work.is_load(load, &seat.limits),
+        held: shares_device && work.is_held(load),
+        dirty_limit: in_memory || work.dirty_limit,
+        evicts: stays || work.pass_bytes > seat.memory.room_bytes(),
+        journal: !in_memory && seat.relation.shares_file_system(),
     }
+}
+
+fn has_swap() -> bool {
+    let areas = std::fs::read_to_string("/proc/swaps").unwrap_or_default();
+    areas.lines().count() > 1
 }

@@ -4,6 +4,7 @@
 //! the process ends at once. The files of victim and neighbour lose their names when they are created, except the small
 //! files of a neighbour, which the undo journal covers.
 
+pub mod dirty;
 mod files;
 mod neighbour;
 mod recorder;
@@ -39,12 +40,20 @@ pub struct Order {
     pub role: Role,
 }
 
+/// From this many dirty pages on the kernel pauses the writers of a cgroup.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DirtyLimit {
+    /// The cgroup's memory.stat.
+    pub stat: PathBuf,
+    pub bytes: u64,
+}
+
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub enum Role {
     /// Makes the calls that are judged. Its working directory is the probe's own directory.
     Victim { seed: u64 },
     /// Loads its working directory.
-    Neighbour(Limits),
+    Neighbour { limits: Limits, own: Option<DirtyLimit> },
     /// Records the calls of this process into the directory `recording` of the working directory.
     Recorder { pid: u32, threshold_ns: u64 },
     /// Removes what a killed probe leaves.
@@ -56,7 +65,7 @@ pub enum Role {
 pub enum Command {
     /// Neighbour: begin this load.
     Begin(Load),
-    /// Neighbour: end the load and discard its files' data.
+    /// Neighbour: end the load, discard its files' data, and answer with its `Work`.
     Stop,
     /// Victim: answer when each thread has made `count` calls from now on, between these two times.
     Calls { count: u64, at_least_ns: u64, at_most_ns: u64 },
@@ -84,7 +93,7 @@ pub fn serve() -> std::io::Result<()> {
     }
     let served = match order.role {
         Role::Victim { seed } => victim::serve(seed),
-        Role::Neighbour(limits) => neighbour::serve(limits),
+        Role::Neighbour { limits, own } => neighbour::serve(limits, own),
         Role::Recorder { pid, threshold_ns } => recorder::serve(pid, threshold_ns),
         Role::Sweeper => {
             sweep();

@@ -10,20 +10,25 @@ use std::sync::mpsc::{Receiver, TryRecvError, channel};
 use flatwater_host::clock::{monotonic_ns, sleep_ns};
 use flatwater_safefs::Dir;
 
+use super::dirty;
 use super::files::{self, BLOCK, CHUNK};
-use super::{Command, DONE, FAILED, READY, answer, next};
+use super::{Command, DONE, DirtyLimit, FAILED, READY, answer, next};
 use crate::plan::{Limits, Load, RATE_MAX, SYNC_BYTES};
+use crate::work::Work;
 
 /// Small files that exist at the same time.
 const SMALL_FILES: u64 = 256;
+/// The dirty pages are read once in this many written bytes.
+const LOOK_BYTES: u64 = 4 << 20;
 
-pub fn serve(limits: Limits) -> io::Result<()> {
+pub fn serve(limits: Limits, own: Option<DirtyLimit>) -> io::Result<()> {
     let dir = Dir::open(Path::new(".")).map_err(io::Error::other)?;
     let cache = files::nameless(&dir, "cache")?;
     files::fill(&cache, limits.cache_bytes, u64::from(std::process::id()))?;
     files::forget(&cache, 0, limits.cache_bytes);
     let mut worker = Worker {
         limits,
+        own,
         stream: files::nameless(&dir, "stream")?,
         log: files::nameless(&dir, "log")?,
         cache,
@@ -32,7 +37,7 @@ pub fn serve(limits: Limits) -> io::Result<()> {
         at: 0,
         counted: 0,
         begun_ns: 0,
-        moved: 0,
+        work: Work::default(),
     };
     files::scramble(&mut worker.chunk, u64::from(std::process::id()));
     let (send, receive) = channel();
@@ -51,7 +56,7 @@ pub fn serve(limits: Limits) -> io::Result<()> {
         answer(DONE);
         let ended = worker.load(load, &receive).and_then(|()| worker.discard());
         match ended {
-            Ok(()) => answer(DONE),
+            Ok(()) => answer(&format!("{DONE} {}", serde_json::to_string(&worker.work)?)),
             Err(error) => answer(&format!("{FAILED}{error}")),
         }
     }
@@ -60,6 +65,8 @@ pub fn serve(limits: Limits) -> io::Result<()> {
 
 struct Worker {
     limits: Limits,
+    /// The limit of the cgroup.
+    own: Option<DirtyLimit>,
     dir: Dir,
     stream: File,
     log: File,
@@ -70,14 +77,14 @@ struct Worker {
     /// Small files created so far.
     counted: u64,
     begun_ns: u64,
-    /// Bytes moved since the load began.
-    moved: u64,
+    /// Since the load began.
+    work: Work,
 }
 
 impl Worker {
     /// Performs the load until the next command.
     fn load(&mut self, load: Load, commands: &Receiver<Command>) -> io::Result<()> {
-        (self.at, self.moved, self.begun_ns) = (0, 0, monotonic_ns());
+        (self.at, self.work, self.begun_ns) = (0, Work::default(), monotonic_ns());
         while commands.try_recv() == Err(TryRecvError::Empty) {
             let done = match load {
                 Load::Dirty => self.write_on(),
@@ -92,8 +99,11 @@ impl Worker {
                 }
                 done => done?,
             }
+            self.work.operations += 1;
+            self.work.pass_bytes = self.work.pass_bytes.max(self.at);
             self.keep_rate();
         }
+        self.work.ns = monotonic_ns() - self.begun_ns;
         Ok(())
     }
 
@@ -104,7 +114,10 @@ impl Worker {
         }
         self.stream.write_all_at(&self.chunk, self.at)?;
         self.at += CHUNK as u64;
-        self.moved += CHUNK as u64;
+        self.work.bytes += CHUNK as u64;
+        if !self.work.dirty_limit && self.at.is_multiple_of(LOOK_BYTES) {
+            self.work.dirty_limit = dirty::is_limit_reached(self.own.as_ref());
+        }
         let Some(window) = self.limits.in_flight_bytes else { return Ok(()) };
         let part = (window / 4).max(CHUNK as u64) / CHUNK as u64 * CHUNK as u64;
         if self.at.is_multiple_of(part) {
@@ -124,7 +137,7 @@ impl Worker {
         }
         self.log.write_all_at(self.chunk.get(..BLOCK).unwrap_or_default(), self.at)?;
         self.at += BLOCK as u64;
-        self.moved += BLOCK as u64;
+        self.work.bytes += BLOCK as u64;
         self.log.sync_all()
     }
 
@@ -135,7 +148,7 @@ impl Worker {
         let name = small(self.counted);
         self.counted += 1;
         let mut file = self.dir.create(&name).map_err(io::Error::other)?;
-        self.moved += BLOCK as u64;
+        self.work.bytes += BLOCK as u64;
         file.write_all(self.chunk.get(..BLOCK).unwrap_or_default())
     }
 
@@ -147,17 +160,18 @@ impl Worker {
         }
         self.cache.read_exact_at(&mut self.chunk, self.at)?;
         self.at += CHUNK as u64;
-        self.moved += CHUNK as u64;
+        self.work.bytes += CHUNK as u64;
         Ok(())
     }
 
     /// Sleeps if the load exceeds the rate.
-    fn keep_rate(&self) {
-        let due_ns = self.begun_ns + (u128::from(self.moved) * 1_000_000_000 / u128::from(RATE_MAX)) as u64;
+    fn keep_rate(&mut self) {
+        let due_ns = self.begun_ns + (u128::from(self.work.bytes) * 1_000_000_000 / u128::from(RATE_MAX)) as u64;
         let now_ns = monotonic_ns();
         // Shorter sleeps would cost more than they give back.
         if due_ns > now_ns + 1_000_000 {
             sleep_ns((due_ns - now_ns).min(20_000_000));
+            self.work.held_ns += monotonic_ns() - now_ns;
         }
     }
 

@@ -1,17 +1,18 @@
 //! Alternates pauses and loads, and assigns the victim's calls to them.
 
-use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
 use flatwater_host::clock::monotonic_ns;
 use rand_core::{Rng, SeedableRng};
 use rand_pcg::Pcg64;
 
-use crate::child::Command;
+use super::Clock;
+use crate::child::{Command, DONE};
 use crate::children::{Samples, Silence, Worker};
 use crate::mechanism::Span;
 use crate::plan::{Load, Operation};
 use crate::statistic::Round;
+use crate::work::{Total, Work};
 
 /// A load begins to count after this time, when its queues are full.
 const RAMP: Duration = Duration::from_millis(150);
@@ -30,12 +31,31 @@ const PATIENCE: Duration = Duration::from_secs(10);
 /// A neighbour's seat and its load.
 pub type Key = (usize, Load);
 
+/// A phase beside a load.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Loaded {
+    key: Key,
+    begun_ns: u64,
+    work: Work,
+}
+
 /// An interval in which the victim's calls count.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Window {
     span: Span,
     /// `None`: alone.
-    beside: Option<Key>,
+    beside: Option<Loaded>,
+}
+
+impl Window {
+    /// The calls that began in this interval, and those that the load prolonged into the interval: a call that waits
+    /// from the begin of the load on is the worst.
+    fn calls<'a>(&self, calls: &'a [(u64, u64)]) -> impl Iterator<Item = u64> + use<'a> {
+        let (from_ns, to_ns) = self.span;
+        let before_ns = self.beside.map_or(from_ns, |loaded| loaded.begun_ns);
+        let reaches = move |(start_ns, ns): &&(u64, u64)| start_ns.saturating_add(*ns) >= from_ns;
+        within(calls, (before_ns, to_ns)).iter().filter(reaches).map(|(_, ns)| *ns)
+    }
 }
 
 /// The phases in order. A pause is first and last, and between any two loads.
@@ -53,25 +73,25 @@ impl Phases {
         loads: &[Key],
         seed: u64,
         (victim, neighbours): (&mut Worker, &mut [Worker]),
-        (until, stop): (Instant, &AtomicBool),
+        clock: &Clock<'_>,
         notes: &mut Vec<String>,
     ) -> Result<(), Silence> {
         let mut random = Pcg64::seed_from_u64(seed);
         let mut left: Vec<Key> = loads.to_vec();
-        self.window(victim, None, (ALONE_NS, ALONE_MAX_NS), stop)?;
+        self.alone(victim, clock)?;
         while !left.is_empty() {
             shuffle(&mut left, &mut random);
             for key in left.clone() {
-                if Instant::now() >= until {
+                if Instant::now() >= clock.until {
                     return Ok(());
                 }
                 let Some(neighbour) = neighbours.get_mut(key.0) else { continue };
-                if let Err(why) = self.beside(key, victim, neighbour, stop)? {
+                if let Err(why) = self.beside(key, victim, neighbour, clock)? {
                     notes.push(format!("the neighbour with the {} failed and was left out: {why}", key.1.text()));
                     left.retain(|other| *other != key);
                 }
-                calls(victim, SETTLE_CALLS, (0, SETTLE_MAX_NS), stop)?;
-                self.window(victim, None, (ALONE_NS, ALONE_MAX_NS), stop)?;
+                calls(victim, SETTLE_CALLS, (0, SETTLE_MAX_NS), clock)?;
+                self.alone(victim, clock)?;
             }
         }
         Ok(())
@@ -83,33 +103,31 @@ impl Phases {
         key: Key,
         victim: &mut Worker,
         neighbour: &mut Worker,
-        stop: &AtomicBool,
+        clock: &Clock<'_>,
     ) -> Result<Result<(), Silence>, Silence> {
-        if let Err(why) = neighbour.ask(Command::Begin(key.1), PATIENCE, stop) {
+        let begun_ns = monotonic_ns();
+        if let Err(why) = neighbour.ask(Command::Begin(key.1), clock.at_most(PATIENCE), clock.stop) {
             return interrupted(why);
         }
         std::thread::sleep(RAMP);
-        self.window(victim, Some(key), (BESIDE_NS, BESIDE_MAX_NS), stop)?;
-        match neighbour.ask(Command::Stop, PATIENCE, stop) {
-            Ok(_) => Ok(Ok(())),
-            Err(why) => {
-                // The phase was not a full load.
-                self.windows.pop();
-                interrupted(why)
+        let from_ns = monotonic_ns();
+        calls(victim, CALLS_MIN, (BESIDE_NS, BESIDE_MAX_NS), clock)?;
+        let span = (from_ns, monotonic_ns());
+        match neighbour.ask(Command::Stop, clock.at_most(PATIENCE), clock.stop).and_then(|answer| work(&answer)) {
+            Ok(work) => {
+                self.windows.push(Window { span, beside: Some(Loaded { key, begun_ns, work }) });
+                Ok(Ok(()))
             }
+            // The phase was not a full load.
+            Err(why) => interrupted(why),
         }
     }
 
-    fn window(
-        &mut self,
-        victim: &mut Worker,
-        beside: Option<Key>,
-        length: (u64, u64),
-        stop: &AtomicBool,
-    ) -> Result<(), Silence> {
+    /// A pause.
+    fn alone(&mut self, victim: &mut Worker, clock: &Clock<'_>) -> Result<(), Silence> {
         let from_ns = monotonic_ns();
-        calls(victim, CALLS_MIN, length, stop)?;
-        self.windows.push(Window { span: (from_ns, monotonic_ns()), beside });
+        calls(victim, CALLS_MIN, (ALONE_NS, ALONE_MAX_NS), clock)?;
+        self.windows.push(Window { span: (from_ns, monotonic_ns()), beside: None });
         Ok(())
     }
 
@@ -118,25 +136,46 @@ impl Phases {
     pub fn rounds(&self, key: Key, operation: Operation) -> Vec<Round> {
         let position = Operation::ALL.iter().position(|other| *other == operation);
         let calls = position.and_then(|index| self.samples.get(index)).map(Vec::as_slice).unwrap_or_default();
-        let of = |spans: &[Span]| spans.iter().flat_map(|span| within(calls, *span)).map(|(_, ns)| *ns).collect();
-        self.rounds_of(key).map(|(alone, beside)| Round { alone: of(&alone), beside: of(&[beside]) }).collect()
+        let round = |(pauses, beside): (Vec<&Window>, &Window)| Round {
+            alone: pauses.iter().flat_map(|pause| pause.calls(calls)).collect(),
+            beside: beside.calls(calls).collect(),
+        };
+        self.rounds_of(key).map(round).collect()
     }
 
-    /// The pauses around this load, and its phases.
+    /// The pauses around this load, and its phases from the begin of the load.
     #[must_use]
     pub fn spans(&self, key: Key) -> (Vec<Span>, Vec<Span>) {
-        let (alone, beside): (Vec<Vec<Span>>, Vec<Span>) = self.rounds_of(key).unzip();
+        let from_load =
+            |window: &Window| (window.beside.map_or(window.span.0, |loaded| loaded.begun_ns), window.span.1);
+        let rounds = self.rounds_of(key);
+        let (alone, beside): (Vec<Vec<Span>>, Vec<Span>) =
+            rounds.map(|(pauses, beside)| (pauses.iter().map(|pause| pause.span).collect(), from_load(beside))).unzip();
         (alone.into_iter().flatten().collect(), beside)
     }
 
+    /// What the neighbour did in all phases of this load.
+    #[must_use]
+    pub fn work(&self, key: Key) -> Total {
+        let loaded = self.windows.iter().filter_map(|window| window.beside).filter(|loaded| loaded.key == key);
+        Total::of(&loaded.map(|loaded| loaded.work).collect::<Vec<_>>())
+    }
+
     /// For each phase of this load: the pauses directly before and after it, and the phase.
-    fn rounds_of(&self, key: Key) -> impl Iterator<Item = (Vec<Span>, Span)> {
-        self.windows.iter().enumerate().filter(move |(_, window)| window.beside == Some(key)).map(|(index, window)| {
+    fn rounds_of(&self, key: Key) -> impl Iterator<Item = (Vec<&Window>, &Window)> {
+        let is_of = move |window: &Window| window.beside.is_some_and(|loaded| loaded.key == key);
+        self.windows.iter().enumerate().filter(move |(_, window)| is_of(window)).map(|(index, window)| {
             let around = [index.checked_sub(1), index.checked_add(1)];
             let pauses = around.into_iter().flatten().filter_map(|index| self.windows.get(index));
-            (pauses.filter(|pause| pause.beside.is_none()).map(|pause| pause.span).collect(), window.span)
+            (pauses.filter(|pause| pause.beside.is_none()).collect(), window)
         })
     }
+}
+
+/// The work in a neighbour's answer.
+fn work(answer: &str) -> Result<Work, Silence> {
+    let json = answer.strip_prefix(DONE).unwrap_or_default();
+    serde_json::from_str(json).map_err(|error| Silence::Failed(format!("its answer is not understood: {error}")))
 }
 
 fn interrupted(why: Silence) -> Result<Result<(), Silence>, Silence> {
@@ -148,10 +187,10 @@ fn calls(
     victim: &mut Worker,
     count: u64,
     (at_least_ns, at_most_ns): (u64, u64),
-    stop: &AtomicBool,
+    clock: &Clock<'_>,
 ) -> Result<(), Silence> {
-    let within = Duration::from_nanos(at_most_ns) + PATIENCE;
-    victim.ask(Command::Calls { count, at_least_ns, at_most_ns }, within, stop).map(drop)
+    let within = clock.at_most(Duration::from_nanos(at_most_ns) + PATIENCE);
+    victim.ask(Command::Calls { count, at_least_ns, at_most_ns }, within, clock.stop).map(drop)
 }
 
 /// The calls that began in this interval.
@@ -171,29 +210,59 @@ fn shuffle(keys: &mut [Key], random: &mut Pcg64) {
 
 #[cfg(test)]
 mod tests {
-    use super::{Phases, Window};
+    use super::{Loaded, Phases, Window, work};
     use crate::plan::{Load, Operation};
     use crate::statistic::Round;
+    use crate::work::Work;
+
+    fn loaded(load: Load, begun_ns: u64) -> Option<Loaded> {
+        Some(Loaded { key: (0, load), begun_ns, work: Work { ns: 1_000_000_000, bytes: 7, ..Work::default() } })
+    }
 
     #[test]
     fn a_phase_is_compared_with_the_pauses_around_it() {
-        let (dirty, cache) = ((0, Load::Dirty), (0, Load::Cache));
-        let beside = [None, Some(dirty), None, Some(cache), None, Some(dirty), None];
+        let (dirty, cache) = (loaded(Load::Dirty, 0), loaded(Load::Cache, 0));
+        let beside = [None, dirty, None, cache, None, dirty, None];
         let windows = beside.iter().enumerate().map(|(index, beside)| {
             let from = index as u64 * 100;
-            Window { span: (from, from + 50), beside: *beside }
+            let beside = beside.map(|loaded| Loaded { begun_ns: from, ..loaded });
+            Window { span: (from, from + 50), beside }
         });
         // A call every 10 ns; its duration is its start.
         let calls: Vec<(u64, u64)> = (0..70).map(|index| (index * 10, index * 10)).collect();
         let phases = Phases { windows: windows.collect(), samples: vec![calls] };
         let starts = |from: u64| (0..5).map(move |index| from + index * 10);
-        let rounds = phases.rounds(dirty, Operation::Append);
+        let rounds = phases.rounds((0, Load::Dirty), Operation::Append);
         let round = |pauses: [u64; 2], beside: u64| Round {
             alone: pauses.into_iter().flat_map(starts).collect(),
             beside: starts(beside).collect(),
         };
         assert_eq!(rounds, [round([0, 200], 100), round([400, 600], 500)]);
         assert!(phases.rounds((1, Load::Dirty), Operation::Append).is_empty());
-        assert_eq!(phases.spans(cache), (vec![(200, 250), (400, 450)], vec![(300, 350)]));
+        assert_eq!(phases.spans((0, Load::Cache)), (vec![(200, 250), (400, 450)], vec![(300, 350)]));
+        let total = phases.work((0, Load::Dirty));
+        assert_eq!((total.phases, total.bytes_per_s), (2, 7));
+        assert_eq!(phases.work((1, Load::Dirty)).phases, 0);
+    }
+
+    /// A call that waits for the whole phase began before the phase counted.
+    #[test]
+    fn a_call_that_the_load_holds_throughout_the_phase_counts() {
+        let windows = vec![
+            Window { span: (0, 100), beside: None },
+            Window { span: (300, 600), beside: loaded(Load::Dirty, 150) },
+            Window { span: (900, 1_000), beside: None },
+        ];
+        // Begun alone; ended before the phase counts; held; begun under load, ended in the pause.
+        let samples = vec![vec![(50, 10), (160, 20), (200, 500), (550, 400), (950, 10)]];
+        let rounds = Phases { windows, samples }.rounds((0, Load::Dirty), Operation::Append);
+        assert_eq!(rounds, [Round { alone: vec![10, 10], beside: vec![500, 400] }]);
+    }
+
+    #[test]
+    fn an_answer_that_is_no_work_is_an_error() {
+        let json = serde_json::to_string(&Work { bytes: 3, ..Work::default() }).expect("JSON");
+        assert_eq!(work(&format!("done {json}")).map(|work| work.bytes), Ok(3));
+        assert!(work("done").is_err() && work("ready").is_err());
     }
 }

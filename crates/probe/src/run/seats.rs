@@ -10,6 +10,7 @@ use flatwater_host::setup::groups::{Group, Groups, memory_limit};
 use rustix::param::page_size;
 
 use super::{Options, ProbeError};
+use crate::child::{DirtyLimit, dirty};
 use crate::output::{PlanText, SeatText};
 use crate::place::{Place, PlaceError};
 use crate::plan::{Limits, Memory, Relation, VICTIM_BYTES};
@@ -23,6 +24,14 @@ pub struct Seat {
     pub group: Group,
     pub limits: Limits,
     pub memory: Memory,
+}
+
+impl Seat {
+    /// The limit of dirty pages of its cgroup.
+    #[must_use]
+    pub fn dirty_limit(&self) -> Option<DirtyLimit> {
+        dirty_limit_of(&self.group, self.memory.limit_bytes)
+    }
 }
 
 /// All seats; the first place is the victim's.
@@ -162,29 +171,27 @@ impl Seats {
 
 const UNLIMITED: Memory = Memory { limit_bytes: None, available_bytes: u64::MAX, dirty_limit_bytes: None };
 
-fn field(text: &str, name: &str) -> Option<u64> {
-    text.lines().find_map(|line| line.strip_prefix(name)?.split_whitespace().next()?.parse().ok())
-}
-
 fn free_memory() -> u64 {
     let text = std::fs::read_to_string("/proc/meminfo").unwrap_or_default();
-    field(&text, "MemFree:").map_or(0, |kib| kib << 10)
+    dirty::field(&text, "MemFree:").map_or(0, |kib| kib << 10)
 }
 
 /// What bounds the page cache of processes in this cgroup.
 fn memory(group: &Group) -> Memory {
     let limit_bytes = group.directories.iter().filter_map(|directory| memory_limit(directory)).min();
-    let pages = |name| field(&std::fs::read_to_string("/proc/vmstat").unwrap_or_default(), name);
-    // Below the mean of the two limits writers are not paused (mm/page-writeback.c: dirty_freerun_ceiling).
-    let machine = pages("nr_dirty_threshold ").zip(pages("nr_dirty_background_threshold "));
-    let machine = machine.map(|(limit, background)| (limit + background) / 2 * page_size() as u64);
-    // In cgroup v2 the machine's ratios apply to the cgroup's memory.
-    let is_v2 = |directory: &PathBuf| directory.join("cgroup.controllers").exists();
+    let vmstat = std::fs::read_to_string("/proc/vmstat").unwrap_or_default();
+    let machine = dirty::free_run_pages(&vmstat).map(|pages| pages * page_size() as u64);
+    let own = dirty_limit_of(group, limit_bytes).map(|own| own.bytes);
+    Memory { limit_bytes, available_bytes: free_memory(), dirty_limit_bytes: own.into_iter().chain(machine).min() }
+}
+
+/// In cgroup v2 the machine's ratios apply to the cgroup's memory.
+fn dirty_limit_of(group: &Group, limit_bytes: Option<u64>) -> Option<DirtyLimit> {
+    let is_v2 = |directory: &&PathBuf| directory.join("cgroup.controllers").exists();
+    let stat = group.directories.iter().find(is_v2)?.join("memory.stat");
     let ratio = |name: &str| -> Option<u64> {
         std::fs::read_to_string(format!("/proc/sys/vm/{name}")).ok()?.trim().parse().ok()
     };
-    let percent = ratio("dirty_ratio").zip(ratio("dirty_background_ratio")).map(|(limit, early)| (limit + early) / 2);
-    let own = limit_bytes.filter(|_| group.directories.iter().any(is_v2)).zip(percent);
-    let own = own.map(|(limit, percent)| limit / 100 * percent);
-    Memory { limit_bytes, available_bytes: free_memory(), dirty_limit_bytes: own.into_iter().chain(machine).min() }
+    let percent = (ratio("dirty_ratio")? + ratio("dirty_background_ratio")?) / 2;
+    Some(DirtyLimit { stat, bytes: limit_bytes? / 100 * percent })
 }
