@@ -209,39 +209,44 @@ def victim(directory, groups, operation, seconds):
 
 def neighbour(directory, groups, load, seat, in_flight, seconds):
     if load == "dirty-stream":
-        # As the probe's neighbour: new blocks in each pass, a bounded amount under writeback.
-        blocks = max(in_flight // (256 << 10), 1)
-        options = ["--name=neighbour", "--rw=write", "--bs=256k", f"--size={seat['dirty_bytes_max']}", "--rate=512m",
-                   "--unlink_each_loop=1", f"--sync_file_range=wait_before,write,wait_after:{blocks}", "--create_on_open=1"]
+        # As the probe's neighbour: new blocks in each pass, and as much under writeback all the time. Each of four jobs
+        # waits for a quarter.
+        blocks = max(in_flight // 4 // (256 << 10), 1)
+        options = ["--name=neighbour", "--rw=write", "--bs=256k", f"--size={seat['dirty_bytes_max'] // 4}", "--rate=128m",
+                   "--numjobs=4", "--group_reporting=1", "--unlink_each_loop=1", "--create_on_open=1",
+                   f"--sync_file_range=wait_before,write,wait_after:{blocks}"]
     else:
         options = ["--name=neighbour", "--rw=read", "--bs=256k", f"--size={seat['cache_bytes_max']}", "--rate=512m",
                    "--invalidate=1"]
     return fio(directory, groups, seconds, *options)
 
 
-def with_fio(made, pair, plan, seconds=3, rounds=2):
-    """The median over rounds of the victim's 95th percentile beside fio's neighbour over that alone."""
+def with_fio(made, pair, plan, seconds=2, rounds=5):
+    """The median over rounds of the victim's 95th percentile beside fio's neighbour over those alone before and after."""
     operation, load, relation = pair
     seat = next(seat for seat in plan["neighbours"] if seat["where"] == relation)
     groups = made.get("groups", [])
-    ratios, alones = [], []
-    victim(made["paths"][0], groups, operation, 2)
+
+    def alone():
+        for path in {made["paths"][0], seat["path"]}:
+            sh("sync", "-f", path)
+        return victim(made["paths"][0], groups, operation, seconds)
+
+    alones, ratios = [alone()], []
     for _ in range(rounds):
-        alone = victim(made["paths"][0], groups, operation, seconds)
         other = neighbour(seat["path"], groups, load, seat, seat["in_flight_bytes"] or 0, seconds + 2)
         time.sleep(1)
         beside = victim(made["paths"][0], groups, operation, seconds)
         other.communicate()
-        time.sleep(0.5)
-        ratios.append(beside / max(alone, 1))
-        alones.append(alone)
-    return statistics.median(ratios), alones
+        alones.append(alone())
+        ratios.append(2 * beside / max(alones[-2] + alones[-1], 1))
+    return statistics.median(ratios), sorted(ratios), alones
 
 
 def measure(flatwater, build, pair, truth):
     with Layout() as layout:
         made = build(layout)
-        words = [flatwater, "probe", *made["paths"], "-t", "25s", "--neighbour", pair[1], "--format", "json"]
+        words = [flatwater, "probe", *made["paths"], "-t", "22s", "--neighbour", pair[1], "--format", "json"]
         if "cgroup" in made:
             words += ["--cgroup", made["cgroup"]]
         ran = subprocess.run(words, capture_output=True, text=True)
@@ -250,12 +255,13 @@ def measure(flatwater, build, pair, truth):
         report = json.loads(ran.stdout)
         found = next(one for one in report["pairs"]
                      if (one["operation"], one["neighbour"], one["where"]) == pair)
-        real, fio_alone = with_fio(made, pair, report["plan"])
+        real, fio_ratios, fio_alone = with_fio(made, pair, report["plan"])
         ratio = found.get("ratio") or {}
         return {
             "layout": build.__name__, "pair": pair, "truth": truth, "verdict": found["verdict"], "why": found.get("why"),
             "mechanism": (found.get("mechanism") or {}).get("name", ""), "share": (found.get("mechanism") or {}).get("share"),
-            "ratio": ratio.get("value"), "low": ratio.get("low"), "high": ratio.get("high"), "fio": real, "fio_alone_ns": fio_alone,
+            "ratio": ratio.get("value"), "low": ratio.get("low"), "high": ratio.get("high"), "fio": real,
+            "fio_ratios": fio_ratios, "fio_alone_ns": fio_alone,
             "alone_ns": found.get("alone_ns"), "beside_ns": found.get("beside_ns"), "rounds": found.get("rounds"),
             "isolated": [(one["operation"], one["neighbour"], one["where"]) for one in report["pairs"]
                          if one["verdict"] == "isolated"],
@@ -307,7 +313,7 @@ def main():
         with open(RESULTS, "a") as file:
             file.write(json.dumps(row) + "\n")
         print(f"{row['layout']}: {row['verdict']} {row['mechanism']} {row['share']} "
-              f"ratio {row['ratio']} ({row['low']} to {row['high']}), fio {row['fio']:.1f}, {row['rounds']} rounds", flush=True)
+              f"ratio {row['ratio']} ({row['low']} to {row['high']}), fio {row['fio_ratios']}, {row['rounds']} rounds", flush=True)
 
 
 if __name__ == "__main__":
