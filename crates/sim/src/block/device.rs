@@ -65,7 +65,7 @@ pub struct Bdi {
     /// The flusher sleeps until a page is dirtied, and whether one has been since (3.1 and later).
     pub wakes_at_first_dirty: bool,
     pub dirtied_first: bool,
-    /// Reclaim has found only dirty pages: all of the device's are to be written.
+    /// Reclaim has found only dirty pages, so the flusher must write all dirty pages of the device.
     pub full_flush: FullFlush,
     /// Works of sync() and syncfs() in progress: the flusher does nothing else.
     pub sync_works: u32,
@@ -105,7 +105,8 @@ impl FullFlush {
         self == FullFlush::Asked
     }
 
-    /// Whether the flusher has to begin one; with `only_one` further requests are ignored until it is done.
+    /// Whether the flusher must begin to write all pages; with `only_one` further requests are ignored until it has
+    /// finished.
     pub fn begin(&mut self, only_one: bool) -> bool {
         let asked = self.is_asked();
         if asked {

@@ -1,9 +1,9 @@
 //! The device under the queue: accepted requests, and when each is done.
 //!
-//! Models: a drive with an arm (`drive`); flash that serves `depth` commands at once, each after a latency, and moves
-//! the data of one after the other; a device that serves one request at a time, with a limit of requests a second
-//! (`iops`), like a limited volume. On a flash device with a volatile cache each flush takes time, after earlier and
-//! before later requests. Leaves out: how full that cache is, erasing, channels.
+//! Models: a drive with an arm (`drive`); flash that serves `depth` commands at once, each after a latency, and
+//! transfers the data of one command after the other; a device that serves one request at a time, with a limit of
+//! requests a second (`iops`), like a limited volume. On a flash device with a volatile cache each flush takes time,
+//! after earlier and before later requests. Leaves out: how full that cache is, erasing, channels.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -63,7 +63,7 @@ impl Answers {
 pub struct Flash {
     model: DiskModel,
     served: Answers,
-    /// Until when the device moves data.
+    /// The time at which the device will have transferred the data of accepted commands.
     moves_until_ns: u64,
 }
 
@@ -126,7 +126,7 @@ impl Unit {
 pub struct Device {
     pub model: DiskModel,
     unit: Unit,
-    /// Commands accepted and not answered, and since when there are any.
+    /// Commands accepted and not completed, and the time since which the number is above 0.
     accepted: usize,
     busy_from_ns: u64,
     pub busy_ns: u64,
@@ -244,7 +244,7 @@ mod tests {
     #[test]
     fn a_flush_of_a_flash_device_takes_its_time_between_what_came_before_and_what_comes_later() {
         let model = DiskModel { flush_ns: 2_000_000, ..FLASH };
-        // 101 us, and 2 ms; the read after it has its latency over by then and 1 us of transfer to come.
+        // 101 us, and 2 ms; the latency of the next read has passed by then, and 1 us of transfer remains.
         assert_eq!(done_at(model, &[1, 0, 1]), [101_000, 2_101_000, 2_102_000]);
     }
 
@@ -258,7 +258,7 @@ mod tests {
         }
         assert_eq!(times, [1_000_000, 2_000_000, 3_000_000]);
     }
-    /// Forty writes wait for their limit: a read comes back as from an idle device, and they take none of the 32
+    /// Forty writes wait for their limit: a read completes as on an idle device, and the writes occupy none of the 32
     /// commands.
     #[test]
     fn a_limit_of_writes_holds_up_no_read_and_takes_no_command() {

@@ -140,8 +140,8 @@ impl Block {
     /// the tasks to wake.
     pub fn set_wbt(&mut self, given_us: Option<u64>) -> Vec<TaskId> {
         let model = self.device.model;
-        // blk-throttle delays bios before they become requests; in the model the device does, which would change the
-        // latency that writeback throttling measures.
+        // blk-throttle delays bios before they become requests. In the model the device delays them, which would change
+        // the latency that writeback throttling measures.
         let throttles = self.multi_queue;
         let unasked_us = if throttles && self.caps == [None; 4] { Wbt::unasked_us(&model) } else { 0 };
         let target_us = given_us.unwrap_or(unasked_us);
@@ -285,8 +285,8 @@ pub async fn submit(m: &Machine, task: &mut Task, request: Request, site: Site) 
         if took {
             break;
         }
-        // Its pending work may last until all requests are free again, after which no completion would wake it: ask
-        // once more (get_request_wait: prepare_to_wait_exclusive, then get_request).
+        // The task's pending work may last until all requests are free again, and then no completion would wake the
+        // task: try again (get_request_wait: prepare_to_wait_exclusive, then get_request).
         if task.pending_ns() > 0 {
             task.run(m).await;
             continue;

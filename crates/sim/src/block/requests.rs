@@ -8,7 +8,7 @@ use crate::block::wbt::Purpose;
 use crate::constant::constants;
 use crate::sched::clock::{TaskId, WaitQueue};
 
-/// What to do when a request is done.
+/// The action at a request's completion.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Done {
     /// Clears writeback of these pages of a window: (inode, window, bits).
@@ -68,8 +68,8 @@ impl Request {
         self.write && self.pages == 0
     }
 
-    /// Whether a write continues where this one ends, so that both can be one request of at most `most` pages. Of
-    /// synchronous requests only one file's pages are (cfq_allow_merge and bfq_allow_bio_merge let no others' in).
+    /// Whether a write continues where this one ends, so that both can be one request of at most `most` pages.
+    /// Synchronous requests merge only pages of one file (cfq_allow_merge, bfq_allow_bio_merge).
     fn can_back_merge(&self, next: &Request, most: u32) -> bool {
         let (Done::Pages { inode, .. }, Done::Pages { inode: other, .. }) = (self.done, next.done) else {
             return false;
@@ -281,10 +281,10 @@ mod tests {
         let mut pool = Pool::default();
         let (mut own, mut other) = (Batcher::default(), Batcher::default());
         let taken = |pool: &mut Pool, of: &mut Batcher| (0..200).take_while(|_| pool.try_take(128, of, 0)).count();
-        // The last of 128 fills the queue: from there on 32 count, and another finds it full.
+        // The last of 128 fills the queue: then a batch of 32 is allowed, and the next request finds the queue full.
         assert_eq!(taken(&mut pool, &mut own), 127 + 32);
         assert_eq!((taken(&mut pool, &mut other), own.left), (0, 0));
-        // A task that has slept batches, however late it begins to, and then for a fiftieth of a second.
+        // A task that has slept may batch, even if it begins late, and then for a fiftieth of a second.
         other.begin(0);
         pool.count -= 20;
         assert!(pool.try_take(128, &mut other, 5_000_000_000));

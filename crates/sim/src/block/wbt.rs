@@ -397,7 +397,7 @@ pub async fn wait(m: &Machine, task: &mut Task, request: Request, site: Site) ->
         task.run(m).await;
         let me = m.clock.current();
         let took = queue.borrow_mut().wbt.as_mut().is_none_or(|wbt| {
-            // A completion while it worked may have made room, and would not have woken it.
+            // A completion during the task's work may have made room without waking the task.
             let took = wbt.waiting[purpose.queue()].is_empty() && wbt.take(purpose, m.clock.now());
             if !took {
                 wbt.waiting[purpose.queue()].push_back((me, purpose));

@@ -75,7 +75,7 @@ pub fn of_machine(machine: &MachineSpec, shape: &Shape, profile: &Profile) -> Re
     Ok(())
 }
 
-/// Checks the memory that is left after boot.
+/// Checks the memory that is free after boot.
 pub fn of_memory(mm: &Mm) -> Result<(), Bound> {
     for node in 0..mm.nodes {
         let left = mm.sum(|zone| if zone.node == node { zone.free } else { 0 }) * PAGE_BYTES;

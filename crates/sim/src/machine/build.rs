@@ -41,7 +41,7 @@ fn mem_map(spanned: u64, profile: &Profile) -> u64 {
     spanned * profile.struct_page_bytes.get() / PAGE_BYTES
 }
 
-/// Addresses of memory: from 0 on, with the part that the PCI hole displaces above 4 GiB.
+/// Addresses of memory: from 0, with the part displaced by the PCI hole above 4 GiB.
 #[derive(Clone, Copy)]
 struct Addresses {
     hole: (u64, u64),
@@ -471,8 +471,8 @@ mod tests {
         assert_eq!(zones[1].pcp.batch, 7, "computed anew, when a watermark is set");
     }
 
-    /// Two nodes of which the second has read 26 blocks before the run: they are page cache there, on the active list
-    /// (read more than once).
+    /// Two nodes. The second has read 26 blocks more than once before the run, so they are page cache on its active
+    /// list.
     #[test]
     fn blocks_of_the_disk_that_are_in_memory_are_found_there() {
         let profile = find("linux-6.1").expect("a profile");

@@ -152,7 +152,7 @@ pub fn missing(scenario: &Scenario, profile: &Profile) -> Option<String> {
 }
 
 /// Removes the settings of a recorded machine that the model cannot express from its scenario, and returns a note for
-/// each: a machine has many settings that its owner never chose.
+/// each: a machine has many settings that its administrator did not choose.
 #[must_use]
 pub fn leave_out(scenario: &mut Scenario) -> Vec<String> {
     let Some(profile) = kernel::find(scenario.kernel.as_deref().unwrap_or(NEWEST)) else { return Vec::new() };

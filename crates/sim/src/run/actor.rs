@@ -199,7 +199,7 @@ impl Machine {
     fn hold_mapped(&self, key: FileKey, bytes: u64) {
         let mut mm = self.mm.borrow_mut();
         let zone = mm.lists_normal[0][0];
-        // If memory is full, its first user looks it up.
+        // If memory is full, the file's first user looks it up.
         let Some(object) = crate::machine::build::add_object(&mut mm, CacheKind::Inode, zone) else { return };
         let Some(dentry) = crate::machine::build::add_object(&mut mm, CacheKind::Dentry, zone) else {
             return mm.free_object(CacheKind::Inode, object, 0);
@@ -395,7 +395,7 @@ fn still_held(m: &Machine, task: &Task, key: FileKey) -> Option<InodeId> {
     task.last_file.filter(|&id| m.mm.borrow().inodes.is_open(id, key))
 }
 
-/// The file, open: it cannot be pruned until it is closed.
+/// Opens the file, which cannot be pruned until it is closed.
 async fn held(m: &Machine, task: &mut Task, key: FileKey, create: bool) -> InodeId {
     if let Some(id) = still_held(m, task, key) {
         return id;
@@ -441,7 +441,7 @@ async fn unlink(m: &Machine, task: &mut Task, key: FileKey) {
     crate::fs::journal::touch(m, m.place_of(id), task).await;
     namei::change(m, task, key, false).await;
     let mut mm = m.mm.borrow_mut();
-    // It may have been pruned while the task waited.
+    // The inode may have been pruned while the task waited.
     if mm.inodes.find(key) != Some(id) {
         return;
     }

@@ -1,4 +1,4 @@
-//! Options of a run beside its scenario, and the truth about it for tests.
+//! Options of a run beside its scenario, and the true causes for tests.
 
 use crate::kernel::Throttle;
 use crate::run::recorder::TrueStall;
@@ -6,7 +6,7 @@ use crate::run::recorder::TrueStall;
 /// The true causes and counts of a run, for tests only: explain must find the causes from the recording.
 #[derive(Clone, Debug, Default)]
 pub struct Truth {
-    /// One for each kept slow call, in the order in which the calls ended.
+    /// The true cause of each kept slow call, in the order in which the calls ended.
     pub stalls: Vec<TrueStall>,
     pub operations: u64,
     /// Operations that were performed together with others of their kind.

@@ -43,7 +43,7 @@ async fn take(m: Rc<Machine>, node: usize, pages: u64) {
 }
 
 fn task_on(m: &Machine, node: usize) -> Task {
-    // Not the CPU of the scenario's first thread on the node, whose lists would be full afterwards.
+    // Not the CPU of the scenario's first thread on the node, because that CPU's lists would be full afterwards.
     let cpu = m.cpus.borrow().pick(Some(node), 5);
     let mut task = Task::new(node, cpu);
     task.bound_node = Some(node);

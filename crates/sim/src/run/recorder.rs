@@ -305,7 +305,7 @@ impl Recorder {
         counting.from_start.add_alike(ns, times);
         counting.worst_ns = counting.worst_ns.max(ns);
         if let Some(due_ns) = ended.due_ns {
-            // The first is the latest: late operations catch up.
+            // The first operation is the latest one, because late operations catch up.
             let late = (ended.end_ns - due_ns).max(1);
             let from_due = counting.from_due.get_or_insert_with(|| Tally::new(spare.pop().unwrap_or_else(histogram)));
             if run.all_equally_late() {

@@ -28,7 +28,7 @@ pub async fn sampler(m: Rc<Machine>, duration_ns: u64) {
 pub fn take(m: &Machine) {
     let now = m.clock.now();
     let mut series = m.series.borrow_mut();
-    // The run may end at the instant of a sample: two rows with one time would be added up.
+    // The run may end at the instant of a sample, and two rows of one instant would be summed.
     if now > 0 && series.iter().any(|table| table.at_ns().last() == Some(&now)) {
         return;
     }

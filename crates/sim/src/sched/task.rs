@@ -83,7 +83,7 @@ pub struct Task {
     /// Its last request waits for requests that continue it (blk_start_plug).
     pub plugs: bool,
     pub plug: Option<crate::block::requests::Request>,
-    /// It has waited for the user lock that it wants.
+    /// The task has waited for the requested user lock.
     pub queued: bool,
     /// Its anonymous memory, and how many pages `read_kept` has filled.
     pub own_memory: Option<crate::fs::inode::InodeId>,
@@ -293,7 +293,7 @@ mod tests {
         task.work(Site::Work, 50);
         task.cut_off(1000, 1250);
         assert_eq!(task.spent, [spent(Site::Work, 100), spent(Site::DirectReclaim, 150)]);
-        // It has had no CPU since 1030.
+        // The task has had no CPU since 1030.
         let mut task = Task::new(0, 0);
         task.work(Site::Work, 100);
         task.waits = Some(Waits { site: Site::RunQueue, by: Culprit::Unattributed, from_ns: 1030 });

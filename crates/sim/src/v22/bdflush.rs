@@ -22,7 +22,7 @@ impl Old {
         }
     }
 
-    /// What refile_buffer asks when a buffer becomes dirty.
+    /// The check of refile_buffer when a buffer becomes dirty.
     pub fn too_dirty(&self) -> bool {
         let all: u64 = [On::Clean, On::Locked, On::Dirty].iter().map(|&on| self.buffers.lists.len(on)).sum();
         self.buffers.lists.len(On::Dirty) > all * self.memory.rules.nfract_percent.get() / 100
@@ -54,7 +54,7 @@ pub async fn bdflush(m: Rc<Machine>) {
             m.clock.park(None).await;
             continue;
         }
-        // ll_rw_block() waits for a free request; here the thread waits until the queue is down to its length.
+        // ll_rw_block() waits for a free request; in the model the thread waits until the queue is short enough.
         while cell.borrow().disk.waiting() > 128 {
             m.clock.sleep_until(m.clock.now() + 10_000_000).await;
         }
@@ -63,7 +63,8 @@ pub async fn bdflush(m: Rc<Machine>) {
     }
 }
 
-/// The user process `update`: every five seconds sync_inodes(), then what is older than age_buffer (sync_old_buffers).
+/// The user process `update`: every five seconds sync_inodes(), then writes buffers older than age_buffer
+/// (sync_old_buffers).
 pub async fn update(m: Rc<Machine>) {
     let Some(cell) = &m.old else { return };
     let mut task = Task::new(0, 0);

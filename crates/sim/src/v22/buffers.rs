@@ -45,19 +45,19 @@ pub struct Buffers {
     free_slots: Vec<u32>,
     /// Pages that hold buffers: `buffermem`.
     pub pages: u64,
-    /// Buffers that bforget has made nameless, ever.
+    /// Buffers that bforget has removed from the hash, since boot.
     pub orphaned: u64,
 }
 
 impl Buffers {
-    /// get_hash_table(): the buffer of the block, held, if there is one.
+    /// get_hash_table(): the buffer of the block with a reference, if it exists.
     pub fn find(&mut self, block: u32) -> Option<u32> {
         let id = *self.hash.get(&block)?;
         self.all[id as usize].count += 1;
         Some(id)
     }
 
-    /// getblk() without growing: `None` says that the free list is empty.
+    /// getblk() without growing: `None` if the free list is empty.
     pub fn getblk(&mut self, block: u32) -> Option<u32> {
         if let Some(id) = self.find(block) {
             let buffer = &self.all[id as usize];
@@ -75,7 +75,8 @@ impl Buffers {
         Some(id)
     }
 
-    /// grow_buffers() once it has a page: four buffers on the free list. Returns the number of the page's slot.
+    /// The part of grow_buffers() after the page was allocated: puts four buffers on the free list. Returns the number
+    /// of the page's slot.
     pub fn grow(&mut self) -> u32 {
         let slot = self.free_slots.pop().unwrap_or_else(|| {
             let slot = self.all.len() as u32 / PER_PAGE;
@@ -121,7 +122,7 @@ impl Buffers {
         buffer.count = buffer.count.saturating_sub(1);
     }
 
-    /// __bforget() of a held buffer. The three kernels differ only in where the buffer goes.
+    /// __bforget() of a referenced buffer. The three kernels differ only in the list that gets the buffer.
     pub fn bforget(&mut self, id: u32, form: Bforget) {
         let Buffer { count, locked, .. } = self.all[id as usize];
         match form {
@@ -198,7 +199,7 @@ impl Buffers {
         locked
     }
 
-    /// The I/O has ended. The kernel refiles such buffers on later walks of the LOCKED list; here at once.
+    /// The I/O has ended. The kernel refiles such buffers on later walks of the LOCKED list, the model at once.
     pub fn io_done(&mut self, id: u32) {
         let buffer = &mut self.all[id as usize];
         (buffer.locked, buffer.uptodate) = (false, true);

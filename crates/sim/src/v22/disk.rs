@@ -60,7 +60,7 @@ impl Disk {
         self.queue.len() as u64
     }
 
-    /// The next requests in the elevator's direction that lie side by side, and how long they take.
+    /// The next requests in the elevator's direction that lie side by side, and their duration.
     pub fn next(&mut self, turn: f64) -> Option<(Vec<Request>, u64)> {
         let ahead = self.queue.range((self.head, 0)..).next().or_else(|| self.queue.iter().next());
         let start = *ahead?.0;
@@ -124,7 +124,7 @@ mod tests {
     use crate::machine::build;
     use flatwater_workload::scenario::DiskSpec;
 
-    /// 1 KiB takes 1 ms; seeks and turns take no time but for what the test asks.
+    /// 1 KiB takes 1 ms; seeks and turns take no time unless the test sets them.
     fn disk() -> Disk {
         let spec = DiskSpec { write_bytes_per_s: Some(1_024_000), ..DiskSpec::default() };
         let model = build::disk(&spec, &kernel::find("linux-2.2.5").expect("a profile"));
@@ -142,9 +142,9 @@ mod tests {
         (0..70).for_each(|block| queue(&mut disk, block, true));
         queue(&mut disk, 70, false);
         let together = |disk: &mut Disk| disk.next(0.5).map(|(requests, ns)| (requests.len(), ns / 1_000_000));
-        // The head is at block 0 already: no turn. Then six more, and the read for itself.
+        // The head is at block 0 already: no turn. Then six more blocks, and the read alone.
         assert_eq!([0; 4].map(|_| together(&mut disk)), [Some((64, 64)), Some((6, 6)), Some((1, 1)), None]);
-        // From where the head is (71) upwards, then from the lowest; elsewhere half a turn comes first.
+        // From the head's position (71) upwards, then from the lowest; at other positions half a turn comes first.
         [10, 100].into_iter().for_each(|block| queue(&mut disk, block, true));
         assert_eq!([0; 2].map(|_| together(&mut disk)), [Some((1, 5)), Some((1, 5))]);
         assert_eq!((disk.head, disk.blocks, disk.requests), (11, [1, 72], [1, 4]));

@@ -1,4 +1,4 @@
-//! Where ext2 of 2.2 puts things: block groups with bitmaps and inode tables, first free block of the group.
+//! Allocation in ext2 of 2.2: block groups with bitmaps and inode tables, first free block of the group.
 //!
 //! Granularity: one block of 1 KiB, one inode of 128 bytes. Leaves out: preallocation, double indirect blocks (files
 //! over 268 KiB get more single ones), the superblock's and group descriptors' writes, fragments, link counts, names
@@ -30,7 +30,7 @@ pub struct Inode {
     pub group: u32,
     pub place: u32,
     pub entries: usize,
-    /// Directory that names it.
+    /// The directory that contains its name.
     pub parent: u32,
 }
 
@@ -143,7 +143,7 @@ impl Ext2 {
         group.first = group.first.min(place);
     }
 
-    /// Frees the inode's place and returns what it was.
+    /// Frees the slot in the inode table and returns the inode.
     pub fn free_inode(&mut self, id: u32) -> Inode {
         let inode = std::mem::take(&mut self.inodes[id as usize]);
         self.dirty.remove(&id);

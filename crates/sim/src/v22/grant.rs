@@ -1,8 +1,8 @@
-//! What ext2 of 2.2 gives out and takes back under the superblock's lock (fs/ext2/balloc.c, ialloc.c): blocks and
-//! inodes. One allocation at a time in the whole file system, and the holder of the lock may have to read a bitmap or
-//! to free memory first: everybody else who allocates waits behind that one read.
+//! Allocates and frees blocks and inodes of ext2 in 2.2 under the superblock's lock (fs/ext2/balloc.c, ialloc.c). The
+//! lock allows one allocation at a time in the whole file system, and its holder may have to read a bitmap or to free
+//! memory first: all other tasks that allocate wait for that read.
 //!
-//! Leaves out: the eight bitmaps of each kind that stay held (EXT2_MAX_GROUP_LOADED), group descriptors, quotas.
+//! Leaves out: the eight bitmaps of each kind that stay in memory (EXT2_MAX_GROUP_LOADED), group descriptors, quotas.
 
 use super::ext2::Inode;
 use super::io::{change, make};
@@ -31,7 +31,8 @@ fn unlock(m: &Machine) {
     });
 }
 
-/// ext2_new_block(): the first free block near the inode, noted there by `place`; its buffer is made under the lock.
+/// ext2_new_block(): the first free block near the inode, stored in the inode by `place`; the block's buffer is created
+/// under the lock.
 pub async fn new_block(m: &Machine, task: &mut Task, inode: u32, place: impl FnOnce(&mut Inode, u32)) {
     lock(m, task).await;
     let bitmap = with(m, |old| old.fs.block_bitmap(inode));
@@ -47,7 +48,7 @@ pub async fn new_block(m: &Machine, task: &mut Task, inode: u32, place: impl FnO
     unlock(m);
 }
 
-/// ext2_free_blocks(), once for all blocks that a truncation gives back.
+/// ext2_free_blocks(), once for all blocks that a truncation frees.
 pub async fn free_blocks(m: &Machine, task: &mut Task, inode: u32) {
     lock(m, task).await;
     let bitmap = with(m, |old| old.fs.block_bitmap(inode));
@@ -62,7 +63,7 @@ pub async fn new_inode(m: &Machine, task: &mut Task, parent: Option<u32>) -> u32
     let bitmap = with(m, |old| old.fs.inode_bitmap(id));
     change(m, task, bitmap).await;
     unlock(m);
-    // mark_inode_dirty(): it reaches its block with the next sync_inodes().
+    // mark_inode_dirty(): the next sync_inodes() copies the inode to its block.
     with(m, |old| old.fs.dirty.insert(id));
     id
 }

@@ -1,4 +1,4 @@
-//! getblk and bread for a thread that may have to wait, and reads of pages past the buffer cache.
+//! getblk and bread for a thread that may have to wait, and reads of pages without the buffer cache.
 
 use std::cell::Cell;
 use std::rc::Rc;
@@ -13,7 +13,7 @@ pub fn cell(m: &Machine) -> &std::cell::RefCell<Old> {
     m.old.as_ref().unwrap_or_else(|| unreachable!("only the 2.2 machine gets here"))
 }
 
-/// One page; waits for bdflush if nothing can be freed now.
+/// Allocates one page; waits for bdflush if no page can be freed now.
 pub async fn page(m: &Machine, task: &mut Task) -> u32 {
     loop {
         let got = {
@@ -35,7 +35,7 @@ pub async fn page(m: &Machine, task: &mut Task) -> u32 {
     }
 }
 
-/// getblk(): the block's buffer, held; its content may be anything.
+/// getblk(): the block's buffer with a reference; its content is undefined.
 pub async fn getblk(m: &Machine, task: &mut Task, block: u32) -> u32 {
     loop {
         task.work(Site::Work, m.costs.slab_object_ns * 4);
@@ -50,7 +50,7 @@ pub async fn getblk(m: &Machine, task: &mut Task, block: u32) -> u32 {
     }
 }
 
-/// bread(): the same with the disk's content.
+/// bread(): the block's buffer with a reference and the disk's content.
 pub async fn bread(m: &Machine, task: &mut Task, block: u32) -> u32 {
     let id = getblk(m, task, block).await;
     loop {
@@ -82,13 +82,13 @@ fn ask_for(m: &Machine, id: u32, block: u32) -> bool {
     true
 }
 
-/// Holds the block's buffer, changes it, lets it go.
+/// Gets the block's buffer, changes and releases it.
 pub async fn change(m: &Machine, task: &mut Task, block: u32) {
     let id = bread(m, task, block).await;
     dirty_and_release(m, id);
 }
 
-/// A new block: nothing to read.
+/// A new block, which is not read.
 pub async fn make(m: &Machine, task: &mut Task, block: u32) {
     let id = getblk(m, task, block).await;
     dirty_and_release(m, id);

@@ -1,4 +1,4 @@
-//! The doubly linked lists that buffers of 2.2 stand on: three LRU lists and the free list of the one block size.
+//! The doubly linked lists of buffers in 2.2: three LRU lists and the free list of the only block size.
 
 use super::buffers::Buffer;
 
@@ -10,9 +10,9 @@ pub enum On {
     Clean = 0,
     Locked = 1,
     Dirty = 2,
-    /// Never used since `grow_buffers` made it, or put back by `put_last_free`.
+    /// Not used since `grow_buffers` created it, or returned by `put_last_free`.
     Free = 3,
-    /// Its page is gone.
+    /// Its page was freed.
     Nowhere = 4,
 }
 

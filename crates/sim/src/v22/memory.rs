@@ -12,7 +12,7 @@ use crate::run::invariant::Broken;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Page {
     Free,
-    /// Kernel, processes, and pages that are being read.
+    /// Used by the kernel, by processes, or being read.
     Taken,
     /// Holds the four buffers of this slot.
     Buffers(u32),
@@ -131,7 +131,7 @@ impl Memory {
         false
     }
 
-    /// Whether the page is cached; if so, it is referenced now.
+    /// Whether the page is cached; marks a cached page referenced.
     pub fn lookup(&mut self, inode: u32, index: u32) -> bool {
         let Some(&frame) = self.cache.get(&(inode, index)) else { return false };
         self.map[frame as usize] = Page::Cache { inode, index, referenced: true };
@@ -146,14 +146,14 @@ impl Memory {
         self.cache.insert((inode, index), frame);
     }
 
-    /// truncate_inode_pages(); returns how many pages went.
+    /// truncate_inode_pages(); returns the number of freed pages.
     pub fn truncate(&mut self, inode: u32, from: u32, to: u32) -> u64 {
         let gone: Vec<u32> = (from..to).filter_map(|index| self.cache.remove(&(inode, index))).collect();
         gone.iter().for_each(|&frame| self.give(frame));
         gone.len() as u64
     }
 
-    /// Every frame is free, or cached and found again, or a buffer page, or taken.
+    /// Checks that every frame is free, cached and in the index, a buffer page, or taken.
     pub fn check(&self, buffers: &Buffers) -> Result<(), Broken> {
         let count = |wanted: fn(&Page) -> bool| self.map.iter().filter(|page| wanted(page)).count() as u64;
         let found = [
@@ -187,8 +187,7 @@ mod tests {
         assert_eq!((memory(1_000).limits[0], memory(1 << 20).limits[0]), (10, 256));
     }
 
-    /// __get_free_pages at freepages.min: 32 pages a time until freepages.high; a page that was used has its second
-    /// chance.
+    /// __get_free_pages at freepages.min: 32 pages a time until freepages.high; a referenced page gets a second chance.
     #[test]
     fn who_finds_no_more_than_min_free_pages_frees_up_to_high() {
         let (mut memory, mut buffers) = (memory(8_192), Buffers::default());
@@ -200,7 +199,7 @@ mod tests {
         }
         let cached = memory.cached_pages();
         memory.take(&mut buffers).expect("freed");
-        // From 64 in steps of 32 to 192, less the one that was taken.
+        // From 64 in steps of 32 to 192, minus the allocated page.
         assert_eq!((memory.free_pages(), cached - memory.cached_pages()), (191, 128));
         assert!(
             memory.map.iter().any(|page| matches!(page, Page::Cache { referenced: false, .. })),
@@ -216,7 +215,7 @@ mod tests {
             let frame = memory.take(&mut buffers).expect("free");
             memory.insert(1, index, frame);
         }
-        // 8192 * 2 / 100 = 163 are the least.
+        // The minimum is 8192 * 2 / 100 = 163.
         assert_eq!((memory.try_to_free_pages(&mut buffers), memory.cached_pages()), (0, 163));
     }
 }

@@ -93,7 +93,7 @@ pub fn start(m: &Rc<Machine>) {
     m.clock.spawn(bdflush::kswapd(m.clone()));
 }
 
-/// A process begins: its private pages.
+/// Starts a process: allocates its private pages.
 pub async fn enter(m: &Machine, task: &mut Task) -> Vec<u32> {
     let Some(old) = &m.old else { return Vec::new() };
     let wanted = old.borrow().memory.rules.process_pages.get();
@@ -105,7 +105,7 @@ pub async fn enter(m: &Machine, task: &mut Task) -> Vec<u32> {
     pages
 }
 
-/// It ends: they come back.
+/// Ends a process: frees its private pages.
 pub fn leave(m: &Machine, pages: &[u32]) {
     if let Some(old) = &m.old {
         pages.iter().for_each(|&frame| old.borrow_mut().memory.give(frame));

@@ -1,7 +1,7 @@
-//! What each operation does to ext2's metadata, to file data and to both caches.
+//! The effects of each operation on ext2's metadata, on file data and on both caches.
 //!
 //! As in 2.2, write() goes to buffers (ext2_file_write) and keeps cached pages in step (update_vm_cache), while read()
-//! goes to pages and takes from buffers what they hold (brw_page). Leaves out: the dentry cache's misses, locks on
+//! goes to pages and copies blocks that are in buffers (brw_page). Leaves out: the dentry cache's misses, locks on
 //! inodes and directories, the big kernel lock, mmap, locks, fsync's order.
 
 use super::Old;
@@ -61,7 +61,7 @@ pub async fn perform(m: &Machine, task: &mut Task, who: &Who, op: Op) -> u64 {
             directory(m, task, who, dir).await;
         }
         Op::Rmdir { dir } => {
-            // ext2_rmdir(): its inode goes like a file's.
+            // ext2_rmdir(): the inode is freed like a file's.
             let known = with(m, |old| old.fs.dirs.remove(&(who.workload, dir.0)));
             if let Some(id) = known {
                 remove(m, task, id).await;
@@ -73,7 +73,7 @@ pub async fn perform(m: &Machine, task: &mut Task, who: &Who, op: Op) -> u64 {
     0
 }
 
-/// ext2_update_inode(): the inode into its block of the inode table.
+/// ext2_update_inode(): copies the inode to its block of the inode table.
 pub async fn write_inode(m: &Machine, task: &mut Task, id: u32) {
     with(m, |old| old.fs.dirty.remove(&id));
     let block = with(m, |old| old.fs.inode_block(id));

@@ -1,4 +1,4 @@
-//! Samples the 2.2 machine into the tables that vmstat is printed from, under today's names.
+//! Samples the 2.2 machine into the tables of vmstat, under today's names.
 
 use super::Old;
 use crate::kernel::PAGE_BYTES;
