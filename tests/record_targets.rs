@@ -97,8 +97,8 @@ fn record_script(script: &str, directory: &Path) -> flatwater_recording::Recordi
 /// A little less than the time for which `cat` waits for its input.
 const PIPE_WAIT_NS: u64 = 2_900_000_000;
 
-/// `cat` waits 3 s for its input. On a busy machine the reads of its program and libraries are slow calls, but no call on a
-/// file takes that long.
+/// `cat` waits 3 s for its input. On a busy machine the reads of cat's program and libraries are slow calls, but no
+/// call on a file takes that long.
 #[test]
 fn a_wait_for_a_pipe_is_not_a_stall() {
     if !can_trace("pipes") {

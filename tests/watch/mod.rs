@@ -148,7 +148,7 @@ fn stall_in_fsync(dd: &str, disk: &LoopDisk) {
     tool(dd, &["if=/dev/null", &file, "conv=notrunc,fsync"]).expect("dd starts");
 }
 
-/// A copy of dd with a name of its own, since other tests run dd beside this one.
+/// A copy of dd with its own name, since other tests run dd beside this one.
 fn named_dd(place: &Path, name: &str) -> String {
     let copy = place.join(name);
     fs::copy("/bin/dd", &copy).expect("a copy of dd");
