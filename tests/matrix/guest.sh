@@ -136,7 +136,7 @@ CONF
     kill -TERM $daemon
     wait $daemon
     echo "$?" >"$OUT/watch.ended"
-    grep -q '^flatwater_' "$OUT/watch.metrics" && [ -s "$OUT/watch.dump" ] && [ "$(cat "$OUT/watch.ended")" = 0 ]
+    grep -q '^flatwater_stalls_total.*operation="fsync"' "$OUT/watch.metrics" && [ -s "$OUT/watch.dump" ] && [ "$(cat "$OUT/watch.ended")" = 0 ]
 }
 step watch.json watch
 exit 0

@@ -375,6 +375,16 @@ int wait_under_way(struct bpf_iter__task *ctx)
 	return 0;
 }
 
+/* The thread that reads the iterator is in read(): do its saved registers show that call? */
+SEC("iter/task")
+int wait_registers(struct bpf_iter__task *ctx)
+{
+	struct task_struct *task = ctx->task;
+	if (task && FIELD(task, pid) == (u32)bpf_get_current_pid_tgid())
+		wait_count(CALL_OF(regs_of(task)) == read_number ? WC_REGISTERS : WC_OTHER_REGISTERS);
+	return 0;
+}
+
 SEC("tp_btf/sched_process_fork")
 int BPF_PROG(wait_fork, struct task_struct *parent, struct task_struct *child)
 {

@@ -17,7 +17,8 @@ const volatile u8 call_path_arg[512] = {0}; /* index + 1 of a system call's path
 const volatile u8 call_file_arg[512] = {0}; /* index + 1 of a system call's descriptor argument; 0: none */
 const volatile u64 file_calls[8] = {0};    /* the timed system calls */
 const volatile u64 lock_calls[8] = {0};    /* system calls whose interruptible sleeps are reported: flock, fcntl, futex */
-const volatile u64 stack_bytes = 16384;    /* size of a thread's kernel stack (THREAD_SIZE) */
+const volatile u64 registers_end = 16384;  /* end of the saved registers, from the start of a thread's kernel stack */
+const volatile u64 read_number = 0;        /* the system call read() */
 const volatile u64 direct_end = 0;         /* address of iomap_dio_bio_end_io: the end of direct I/O */
 const volatile u64 aio_end = 0;            /* address of aio_complete_rw: the end of libaio's reads and writes */
 
@@ -102,7 +103,7 @@ static __always_inline struct pt_regs___waits *regs_of(struct task_struct *task)
 {
 #ifdef HASH_BY_TID
 	u64 stack = (u64)BPF_CORE_READ((struct task_struct___waits *)task, stack);
-	return (void *)(stack + stack_bytes - bpf_core_type_size(struct pt_regs));
+	return (void *)(stack + registers_end - bpf_core_type_size(struct pt_regs));
 #else
 	return (void *)bpf_task_pt_regs(task);
 #endif

@@ -27,6 +27,8 @@ enum wait_counter {
 	WC_ASYNC_FULL,     /* no room for another operation in flight */
 	WC_ASYNC_UNKNOWN,  /* completed, but its submission was not seen */
 	WC_AIO_BATCH,      /* batch of more than AIO_BATCH_MAX operations */
+	WC_REGISTERS,      /* the saved registers of a thread in read() show that call */
+	WC_OTHER_REGISTERS, /* they show another call */
 	WAIT_COUNTERS
 };
 

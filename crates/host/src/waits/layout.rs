@@ -15,6 +15,7 @@ mirror_enum! {
     record: u32 = "wait_record_kind" { SLEEP = 1, REQUEST = 2, DIRTIER = 3, ASYNC = 4, RUNNABLE = 5, UNDER_WAY = 6 }
     counter: u32 = "wait_counter" {
         LOST = 0, NO_STATE = 1, REQUESTS_FULL = 2, ASYNC_FULL = 3, ASYNC_UNKNOWN = 4, AIO_BATCH = 5,
+        REGISTERS = 6, OTHER_REGISTERS = 7,
     }
     row: u32 = "async_row" {
         URING_READ = 0, URING_WRITE = 1, URING_FSYNC = 2, URING_OTHER = 3, AIO_READ = 4, AIO_WRITE = 5, AIO_FSYNC = 6,

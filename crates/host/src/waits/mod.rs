@@ -71,6 +71,8 @@ const HELD_BYTES: usize = 64 << 20;
 const HELD_BYTES_OF_DAEMON: usize = 8 << 20;
 /// The iterator program that reports unfinished sleeps.
 const UNENDED: &str = "wait_under_way";
+/// The iterator program that checks where the kernel saves a thread's registers.
+const REGISTERS: &str = "wait_registers";
 /// How often cached names of ended processes are dropped.
 const FORGET_EVERY_NS: u64 = 5_000_000_000;
 
@@ -89,6 +91,24 @@ pub struct WaitOptions {
     pub operations: bool,
     /// Also follow libaio, which needs hooks on every system call.
     pub libaio: bool,
+}
+
+impl WaitOptions {
+    fn constants(&self) -> WaitConstants {
+        // A call found by its sleeps may consist of several: lower the minimum length of a reported sleep. The BPF
+        // program adds up the shorter ones.
+        let part = match (self.detect_calls, self.whole_machine) {
+            (true, false) => 8,
+            (true, true) => 4,
+            (false, _) => 2,
+        };
+        WaitConstants {
+            sleep_ns_min: self.threshold_ns / part,
+            async_ns_min: if self.operations { self.threshold_ns } else { u64::MAX },
+            whole_machine: self.whole_machine,
+            call_ns_min: if self.detect_calls { self.threshold_ns } else { 0 },
+        }
+    }
 }
 
 /// The time that a recording covers, and its threshold for slow calls.
@@ -200,23 +220,31 @@ fn stated<E: std::error::Error>(error: E) -> TraceError {
     refused(&error)
 }
 
+fn sum(counters: &PerCpuArray<MapData, u64>, which: u32) -> u64 {
+    counters.get(&which, 0).map_or(0, |values| values.iter().sum())
+}
+
+/// Whether the call of a sleeping thread can be read from its saved registers. `None` if it is unknown, because this
+/// kernel has no iterator over threads.
+fn registers_status(iterator: Result<File, TraceError>, counters: &PerCpuArray<MapData, u64>) -> Option<HookStatus> {
+    under_way::run(&mut iterator.ok()?).ok()?;
+    let (state, reason) = match (sum(counters, counter::REGISTERS), sum(counters, counter::OTHER_REGISTERS)) {
+        (0, 0) => return None,
+        (_, 0) => (HookState::Exact, ""),
+        _ => (
+            HookState::Unavailable,
+            "this kernel saves the registers of a thread at another place than flatwater reads; report this kernel",
+        ),
+    };
+    let serves = vec!["waits (which call a thread sleeps in)".to_owned()];
+    Some(HookStatus::new("iter/task (registers)", serves, state, reason))
+}
+
 impl WaitTracer {
     /// Loads the object and attaches the hooks that this kernel allows; the returned statuses list them.
     pub fn start(options: &WaitOptions, stacks: &StackTable) -> Result<(WaitTracer, Vec<HookStatus>), TraceError> {
         let btf = crate::tracer::object::kernel_types()?;
-        // A call found by its sleeps may consist of several: lower the minimum length of a reported sleep. The BPF
-        // program adds up the shorter ones.
-        let part = match (options.detect_calls, options.whole_machine) {
-            (true, false) => 8,
-            (true, true) => 4,
-            (false, _) => 2,
-        };
-        let constants = WaitConstants {
-            sleep_ns_min: options.threshold_ns / part,
-            async_ns_min: if options.operations { options.threshold_ns } else { u64::MAX },
-            whole_machine: options.whole_machine,
-            call_ns_min: if options.detect_calls { options.threshold_ns } else { 0 },
-        };
+        let constants = options.constants();
         let without = crate::tracer::object::without();
         let (mut ebpf, variant) = object::load(&btf, constants, &without, &|name| stacks.address_of(name))?;
         let totals = AsyncTotals::of(map(&mut ebpf, "async_latencies")?)?;
@@ -240,6 +268,12 @@ impl WaitTracer {
             let why = of_sleeps(&statuses).map_or_else(String::new, |hook| format!("{}: {}", hook.hook, hook.reason));
             return Err(TraceError::NoHook { why });
         }
+        let registers = registers_status(under_way::iterator(&mut ebpf, &btf, REGISTERS), &counters);
+        let unknown = registers.as_ref().filter(|status| status.state == HookState::Unavailable);
+        if let Some(status) = unknown.filter(|_| options.detect_calls) {
+            return Err(TraceError::NoHook { why: status.reason.clone() });
+        }
+        statuses.extend(registers);
         let unended = under_way::iterator(&mut ebpf, &btf, UNENDED);
         statuses.push(under_way::status("iter/task (waits)", "waits (not ended when the recording is)", &unended));
         let loaded = HookStatus::new(format!("bpf/waits.{variant}"), Vec::new(), HookState::Exact, String::new());
@@ -504,7 +538,7 @@ impl WaitTracer {
 
     #[must_use]
     pub fn losses(&self) -> Losses {
-        let sum = |which: u32| self.counters.get(&which, 0).map_or(0, |values| values.iter().sum::<u64>());
+        let sum = |which: u32| sum(&self.counters, which);
         let full = [counter::LOST, counter::REQUESTS_FULL, counter::ASYNC_FULL, counter::AIO_BATCH];
         Losses {
             lost: full.into_iter().map(sum).sum::<u64>() + self.dropped + self.found.dropped + self.reader.unread(),

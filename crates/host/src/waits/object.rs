@@ -104,9 +104,14 @@ fn bits(numbers: &[i64]) -> [u64; 8] {
     set
 }
 
-/// Size of a thread's kernel stack (THREAD_SIZE): four pages on x86; on arm64 16 KiB, or a page if that is larger.
-fn stack_bytes() -> u64 {
-    (rustix::param::page_size() as u64).max(16 << 10)
+/// The kernel's entry of system calls with FRED, which exists if CONFIG_X86_FRED (6.9) is set.
+const FRED_ENTRY: &str = "asm_fred_entrypoint_user";
+
+/// Offset of the end of the saved registers in a thread's kernel stack: the size of the stack (THREAD_SIZE: four pages
+/// on x86; on arm64 16 KiB, or a page if that is larger), less TOP_OF_KERNEL_STACK_PADDING (16 with CONFIG_X86_FRED,
+/// also on a processor without FRED).
+fn registers_end(has_fred: bool) -> u64 {
+    (rustix::param::page_size() as u64).max(16 << 10) - if has_fred { 16 } else { 0 }
 }
 
 /// Loads the first variant that the kernel accepts: creates its maps, makes its programs known, and attaches nothing.
@@ -162,8 +167,9 @@ fn load_variant(
     loader.override_global("io_submit_number", &(libc::SYS_io_submit as u64), true);
     loader.override_global("io_getevents_number", &(libc::SYS_io_getevents as u64), true);
     loader.override_global("io_pgetevents_number", &IO_PGETEVENTS, true);
-    let stack_bytes = stack_bytes();
-    loader.override_global("stack_bytes", &stack_bytes, true);
+    let registers_end = registers_end(address_of(FRED_ENTRY).is_some());
+    loader.override_global("registers_end", &registers_end, true);
+    loader.override_global("read_number", &(libc::SYS_read as u64), true);
     loader.map_max_entries("wait_records", RING_BYTES);
     loader.map_max_entries("cpu_runs", possible_cpus());
     loader.load(&variant.object.elf()).map_err(|error| refused(&error))
