@@ -19,7 +19,7 @@ use flatwater_host::sight::refused;
 use flatwater_host::tracer::{Level, Targets, TraceOptions, Tracer};
 use flatwater_host::waits::machine::{MachineTracer, MachineWaits, Timed};
 use flatwater_recording::{
-    AccessKind, Call, Event, EventKind, Gap, HookStatus, Losses, Observed, Request, Stack, StackId,
+    AccessKind, Call, Event, EventKind, Gap, HookStatus, LatencyBucket, Losses, Observed, Request, Stack, StackId,
 };
 
 use crate::aggressor::{Evidence, Requests};
@@ -73,6 +73,24 @@ pub struct Sight {
     kernel_log: Option<KernelLog>,
     /// Losses of tracers that were replaced.
     before: Losses,
+    /// From hooks on system calls that were detached since the last second.
+    detached: TimedCalls,
+}
+
+/// What hooks on system calls have reported.
+#[derive(Debug, Default)]
+struct TimedCalls {
+    calls: Vec<Call>,
+    latency: Vec<LatencyBucket>,
+    events: Vec<Event>,
+}
+
+impl TimedCalls {
+    fn add(&mut self, mut more: TimedCalls) {
+        self.calls.append(&mut more.calls);
+        self.latency.append(&mut more.latency);
+        self.events.append(&mut more.events);
+    }
 }
 
 #[derive(Debug)]
@@ -138,6 +156,7 @@ impl Sight {
             events: Vec::new(),
             kernel_log,
             before: Losses::default(),
+            detached: TimedCalls::default(),
         };
         sight.attach(wanted);
         sight
@@ -202,10 +221,13 @@ impl Sight {
     pub fn disarm(&mut self) {
         self.arming = None;
         self.armed_until_ns = 0;
-        let Some(exact) = self.exact.take() else { return };
-        let (_, _, losses) = exact.tracer.finish();
-        self.before = self.before.and(losses);
-        self.stacks.split_off(&StackId(EXACT_IDS));
+        let Some(mut exact) = self.exact.take() else { return };
+        exact.tracer.stop();
+        let calls = exact.tracer.drain_all();
+        let timed = self.read_timed(&mut exact, calls, monotonic_ns());
+        self.detached.add(timed);
+        self.before = self.before.and(exact.tracer.losses());
+        drop(exact);
         self.events.push(Event::new(monotonic_ns(), EventKind::Timing { every_call: false }));
         give_back_memory();
     }
@@ -326,6 +348,7 @@ impl Sight {
             Some(machine) => {
                 let timed = match (&self.exact, &self.arming) {
                     (Some(_), _) => Timed::Calls(&exact),
+                    (None, _) if !exact.is_empty() => Timed::Calls(&exact),
                     (None, Some(_)) => Timed::Since(self.arming_since_ns),
                     (None, None) => Timed::None,
                 };
@@ -359,6 +382,9 @@ impl Sight {
         self.keep_stacks(found.stacks, found.stacks_from);
         let ids: BTreeSet<StackId> = second.stack_ids().collect();
         second.stacks = ids.iter().filter_map(|id| self.stacks.get(id)).map(Arc::clone).collect();
+        if self.exact.is_none() {
+            self.stacks.split_off(&StackId(EXACT_IDS));
+        }
         second.events.append(&mut self.events);
         if let Some(log) = &mut self.kernel_log {
             second.events.extend(log.take());
@@ -378,8 +404,19 @@ impl Sight {
 
     /// Moves the calls that hooks on system calls have timed, with their stacks, latencies and events, into the second.
     fn take_timed(&mut self, second: &mut Second) -> Vec<Call> {
-        let Some(exact) = &mut self.exact else { return Vec::new() };
-        let mut calls = exact.tracer.drain();
+        let mut timed = std::mem::take(&mut self.detached);
+        if let Some(mut exact) = self.exact.take() {
+            let calls = exact.tracer.drain();
+            timed.add(self.read_timed(&mut exact, calls, second.end_ns));
+            self.exact = Some(exact);
+        }
+        second.latency = timed.latency;
+        second.events = timed.events;
+        timed.calls
+    }
+
+    /// Adds the latencies and events since the last second to these calls, and keeps the stacks.
+    fn read_timed(&mut self, exact: &mut Exact, mut calls: Vec<Call>, end_ns: u64) -> TimedCalls {
         let mut stacks = exact.tracer.stacks_from(exact.stacks_reported);
         exact.stacks_reported += stacks.len();
         let renamed = |id: &mut StackId| id.0 = id.0.wrapping_add(exact.first_id);
@@ -389,9 +426,8 @@ impl Sight {
         let next_id = exact.first_id.wrapping_add(exact.stacks_reported as u32);
         self.next_exact_id = next_id.max(EXACT_IDS);
         self.stacks.extend(stacks.into_iter().map(|stack| (stack.id, Arc::new(stack))));
-        second.latency = exact.tracer.latencies(self.since_ns, second.end_ns);
-        second.events = exact.tracer.drain_events();
-        calls
+        let latency = exact.tracer.latencies(self.since_ns, end_ns);
+        TimedCalls { calls, latency, events: exact.tracer.drain_events() }
     }
 
     /// Drops calls found by their sleeps, with their wait chains, that were also timed exactly.
@@ -487,92 +523,4 @@ fn at_most(count_max: usize, mut devices: Vec<BlockDevice>) -> (Vec<BlockDevice>
 }
 
 #[cfg(test)]
-pub(crate) mod tests {
-    use std::os::unix::fs::FileExt;
-    use std::sync::atomic::{AtomicBool, Ordering};
-    use std::time::Duration;
-
-    use super::{BlockDevice, Sight, at_most, still_hanging};
-    use crate::config::Config;
-    use flatwater_recording::{Call, OpKind, Segment, StackId};
-    use needs::{Need, skip};
-
-    /// A call was reported by its sleeps at once, and again by the hooks on system calls 300 ms later, if a second
-    /// ended in between.
-    #[test]
-    fn devices_beyond_the_limit_are_a_gap() {
-        let device = |name: &str| BlockDevice {
-            name: name.to_owned(),
-            number: "8:0".to_owned(),
-            disk: name.to_owned(),
-            disk_number: "8:0".to_owned(),
-        };
-        let (kept, gap) = at_most(2, vec![device("sda"), device("sdb"), device("sdc")]);
-        assert_eq!(kept.len(), 2);
-        assert_eq!(gap.expect("one device is left out").what, "counters of 1 of 3 devices: sdc");
-        assert!(at_most(2, vec![device("sda"), device("sdb")]).1.is_none());
-    }
-
-    #[test]
-    fn a_call_is_reported_once_while_system_calls_are_hooked() {
-        if !rustix::process::geteuid().is_root() || flatwater_host::tracer::measure_hook_cost().is_err() {
-            return skip(Need::Bpf, "calls that are timed and found", "no hook on system calls can be attached");
-        }
-        let mut sight = Sight::open(&Config { threshold_ns: 500_000, ..Config::default() });
-        sight.arm(u64::MAX);
-        let file = tempfile::NamedTempFile::new_in("/var/tmp").expect("a file on a disk");
-        let (stop, pid) = (AtomicBool::new(false), std::process::id());
-        let (mut calls, mut timed) = (Vec::new(), false);
-        std::thread::scope(|threads| {
-            threads.spawn(|| {
-                let (file, data) = (file.as_file(), vec![1; 1 << 20]);
-                while !stop.load(Ordering::Relaxed) {
-                    file.write_all_at(&data, 0).and_then(|()| file.sync_data()).expect("written");
-                }
-            });
-            for _ in 0..200 {
-                std::thread::sleep(Duration::from_millis(50));
-                let look = sight.take(false);
-                timed |= look.every_call_at_start && !look.calls.is_empty();
-                calls.extend(
-                    look.calls
-                        .into_iter()
-                        .map(|owned| owned.call)
-                        .filter(|call| call.pid == pid && matches!(call.op, OpKind::Write | OpKind::Fdatasync)),
-                );
-                if timed && calls.len() >= 300 {
-                    break;
-                }
-            }
-            stop.store(true, Ordering::Relaxed);
-        });
-        assert!(timed, "hooks on system calls were attached: {} calls", calls.len());
-        calls.sort_by_key(|call| (call.tid, call.start_ns));
-        let twice = |pair: &&[Call]| pair[0].tid == pair[1].tid && pair[1].start_ns < pair[0].end_ns();
-        let twice: Vec<&[Call]> = calls.windows(2).filter(twice).collect();
-        assert!(twice.is_empty(), "{} of {}: {:?}", twice.len(), calls.len(), twice[0]);
-    }
-
-    #[test]
-    fn a_call_under_way_stays_so_until_it_is_reported_as_returned() {
-        let hung = vec![call(5, 100)];
-        let still = |asked, ended: &[Call], from| {
-            still_hanging(hung.clone(), asked, || ended.iter(), StackId(from))
-                .iter()
-                .map(Call::end_ns)
-                .collect::<Vec<_>>()
-        };
-        assert_eq!(still(None, &[], 0), [105]);
-        assert_eq!(still(None, &[call(1, 50)], 0), [105], "an earlier call of the thread");
-        assert!(still(None, &[call(5, 300)], 0).is_empty());
-        assert!(still(Some(Vec::new()), &[], 0).is_empty());
-        assert_eq!(still(Some(vec![call(5, 900)]), &[], 0), [905]);
-    }
-
-    /// A write of thread `journal` that is wholly unexplained.
-    pub(crate) fn call(start_ns: u64, duration_ns: u64) -> Call {
-        let mut call = Call::new(OpKind::Write, start_ns, duration_ns, vec![Segment::unexplained(duration_ns)]);
-        call.bytes = Some(220);
-        call.by(7, 7, "journal")
-    }
-}
+pub(crate) mod tests;
