@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use crate::common::exploit::{flatwater, text};
 use flatwater_recording::{Recording, read};
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::{Pid, PidfdFlags, Signal, kill_process, pidfd_open, pidfd_send_signal};
 
 /// Serializes these tests, because they wait for a measurement to start.
 static ONE: Mutex<()> = Mutex::new(());
@@ -85,28 +85,74 @@ fn s10_an_interrupted_run_is_marked_in_recording_text_and_status() {
 
 const KNOB: &str = "/proc/sys/vm/compaction_proactiveness";
 
+/// A run that changes a setting and makes a volume, and what it found and left.
+struct Setup {
+    before: String,
+    other: &'static str,
+    place: tempfile::TempDir,
+    state: tempfile::TempDir,
+}
+
+impl Setup {
+    fn new() -> Setup {
+        let before = read_to_string(KNOB).expect("a knob");
+        let other = if before.trim() == "23" { "24" } else { "23" };
+        let setup = Setup {
+            before,
+            other,
+            place: tempfile::tempdir().expect("a directory"),
+            state: tempfile::tempdir().expect("a directory"),
+        };
+        std::fs::create_dir(setup.work()).expect("create");
+        setup
+    }
+
+    fn work(&self) -> PathBuf {
+        self.place.path().join("work")
+    }
+
+    fn out(&self) -> PathBuf {
+        self.place.path().join("out")
+    }
+
+    /// Returns when the run measures, with the setting changed.
+    fn started(&self) -> Child {
+        let mut command = flatwater();
+        command
+            .args(["run", "journal", "-t", "60s", "--apply", "--set"])
+            .arg(format!("vm.compaction_proactiveness={}", self.other));
+        command
+            .args(["--set", "mount.size=128MiB", "-d"])
+            .arg(self.work())
+            .arg("-o")
+            .arg(self.out())
+            .env("FLATWATER_STATE", self.state.path());
+        let child = command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().expect("it starts");
+        wait_for("the measured part", || is_measuring(&self.out()));
+        assert_eq!(read_to_string(KNOB).expect("a knob").trim(), self.other, "the run changed the setting");
+        child
+    }
+
+    /// Checks that the ended run restored the machine; restores it if not.
+    fn assert_restored(&self, printed: &str) {
+        let after = read_to_string(KNOB).expect("a knob");
+        write(KNOB, &self.before).expect("restored");
+        let left = names(&self.work());
+        let left_of_state = names(self.state.path());
+        let restored =
+            flatwater().arg("restore").env("FLATWATER_STATE", self.state.path()).output().expect("it starts");
+        assert_eq!(after, self.before, "{printed}");
+        assert!(left.is_empty() && left_of_state.is_empty(), "{left:?} {left_of_state:?} {printed}");
+        assert_eq!(text(&restored.stdout).trim(), "nothing to restore");
+    }
+}
+
 /// S10: a second ^C left every setting, cgroup and file of the run in place.
 #[test]
 fn s10_a_second_signal_still_restores() {
     let _one = ONE.lock();
-    let before = read_to_string(KNOB).expect("a knob");
-    let other = if before.trim() == "23" { "24" } else { "23" };
-    let (place, state) = (tempfile::tempdir().expect("a directory"), tempfile::tempdir().expect("a directory"));
-    let (work, out) = (place.path().join("work"), place.path().join("out"));
-    std::fs::create_dir(&work).expect("create");
-    let mut command = flatwater();
-    command
-        .args(["run", "journal", "-t", "60s", "--apply", "--set"])
-        .arg(format!("vm.compaction_proactiveness={other}"));
-    command
-        .args(["--set", "mount.size=128MiB", "-d"])
-        .arg(&work)
-        .arg("-o")
-        .arg(&out)
-        .env("FLATWATER_STATE", state.path());
-    let mut child = command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().expect("it starts");
-    wait_for("the measured part", || is_measuring(&out));
-    let set = read_to_string(KNOB).expect("a knob");
+    let setup = Setup::new();
+    let mut child = setup.started();
     send(&child, Signal::INT);
     // Two signals of one kind become one if the first has not been handled yet.
     let mut printed = String::new();
@@ -115,22 +161,41 @@ fn s10_a_second_signal_still_restores() {
     send(&child, Signal::INT);
     lines.read_to_string(&mut printed).expect("text");
     let ended = child.wait().expect("wait");
-    let after = read_to_string(KNOB).expect("a knob");
-    write(KNOB, &before).expect("restored");
-    let left = names(&work);
-    let restored = flatwater().arg("restore").env("FLATWATER_STATE", state.path()).output().expect("it starts");
-    assert_eq!(set.trim(), other, "the run changed the setting: {printed}");
-    assert_eq!(after, before, "{printed}");
+    setup.assert_restored(&printed);
     assert!(printed.contains("stopping at once"), "{printed}");
-    assert!(left.is_empty() && names(state.path()).is_empty(), "{left:?} {printed}");
     assert_eq!(ended.code(), Some(130), "{printed}");
-    assert_eq!(text(&restored.stdout).trim(), "nothing to restore");
-    let explained = flatwater().arg("explain").arg(&out).output().expect("it starts");
+    let explained = flatwater().arg("explain").arg(setup.out()).output().expect("it starts");
     assert!(
         matches!(explained.status.code(), Some(0 | 4)) && text(&explained.stdout).contains("journal on host"),
         "{}",
         text(&explained.stderr)
     );
+}
+
+/// A third signal within some ms of the second ended `restore` before it ignored signals.
+#[test]
+fn s10_signals_at_random_instants_still_restore() {
+    let _one = ONE.lock();
+    let setup = Setup::new();
+    let child = setup.started();
+    let pid = Pid::from_raw(child.id().cast_signed()).expect("a process");
+    let process = pidfd_open(pid, PidfdFlags::empty()).expect("a handle");
+    let mut random = u64::from(child.id());
+    let ended = std::thread::spawn(move || child.wait_with_output().expect("wait"));
+    let mut sent = 0;
+    while !ended.is_finished() {
+        random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        let signal = [Signal::INT, Signal::TERM, Signal::HUP][(random >> 33) as usize % 3];
+        // Fails once the process has ended.
+        let _ = pidfd_send_signal(&process, signal);
+        sent += 1;
+        std::thread::sleep(Duration::from_micros((random >> 40) % 1_000));
+    }
+    let ended = ended.join().expect("waited");
+    let printed = text(&ended.stderr);
+    setup.assert_restored(&printed);
+    assert!(sent >= 3 && printed.contains("stopping at once"), "{sent} signals: {printed}");
+    assert!(matches!(ended.status.code(), Some(129 | 130 | 143)), "{:?} after {sent} signals: {printed}", ended.status);
 }
 
 fn names(dir: &Path) -> Vec<PathBuf> {

@@ -2,10 +2,12 @@
 
 use std::sync::Arc;
 
+use super::common;
 use super::message::number;
-use super::{common, stop};
 use crate::status::Status;
+use anyhow::Context;
 use flatwater_host::setup::{recover, recover_as_successor};
+use flatwater_host::signals::block_endings;
 
 #[derive(Debug, clap::Args)]
 pub struct Args {
@@ -17,9 +19,9 @@ pub struct Args {
 pub fn run(args: &Args) -> anyhow::Result<Status> {
     let log: flatwater_host::setup::Log = Arc::new(|line: &str| common::say(format_args!("flatwater: {line}")));
     if let Some(signal) = args.after_signal {
-        let status = stop::deaf_after(signal)?;
+        block_endings().context("cannot block signals")?;
         recover_as_successor(&log);
-        return Ok(status);
+        return Ok(Status::Signal(signal));
     }
     let restored = recover(&log);
     if restored == flatwater_host::setup::Restored::default() {

@@ -10,6 +10,7 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 
 use super::common::say;
 use crate::status::Status;
+use flatwater_host::signals::block_endings;
 
 /// What happens on the second signal before the process ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -70,17 +71,12 @@ pub fn on_signal(at_once: AtOnce) -> anyhow::Result<Stop> {
 }
 
 /// Executes `flatwater restore`. The exec ends all other threads at once, so that nothing changes any more while it
-/// restores, and releases the lock of the journal. Returns only if the exec fails.
+/// restores, and releases the lock of the journal. Signals are blocked first, because a further one between the exec
+/// and the first line of `restore` would leave the machine half restored. Returns only if the exec fails.
 fn become_restore(signal: i32) {
+    if let Err(error) = block_endings() {
+        say(format_args!("flatwater: cannot block signals ({error}): a further signal may interrupt the restoring"));
+    }
     let error = Command::new("/proc/self/exe").args(["restore", "--after-signal", &signal.to_string()]).exec();
     say(format_args!("flatwater: cannot restore now ({error}): run `flatwater restore`"));
-}
-
-/// Ignores further signals, so that a third one does not leave the machine half restored. For `restore` after a signal;
-/// returns the exit status.
-pub fn deaf_after(signal: i32) -> anyhow::Result<Status> {
-    for each in [SIGINT, SIGTERM, SIGHUP] {
-        signal_hook::flag::register(each, Arc::default()).context("cannot watch signals")?;
-    }
-    Ok(Status::Signal(signal))
 }

@@ -43,6 +43,7 @@ mod settings;
 mod settle;
 pub mod setup;
 pub mod sight;
+pub mod signals;
 pub mod snapshot;
 pub mod target;
 pub mod tasks;
