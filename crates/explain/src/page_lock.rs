@@ -28,7 +28,8 @@ pub fn is_page_lock<S: AsRef<str>>(frames: &[S]) -> bool {
     lookup.is_some_and(|at| frames.iter().take(at).all(sleeps))
 }
 
-/// The stacks whose waits for a page's lock were waits for a read; empty if the writes' own reads do not show this.
+/// The stacks whose waits for a page's lock were waits for a read; empty if the own reads of the foreground's writes do
+/// not show this.
 #[must_use]
 pub fn held_by_reads(recording: &Recording) -> HashSet<StackId> {
     let locks: HashSet<StackId> =
@@ -36,9 +37,10 @@ pub fn held_by_reads(recording: &Recording) -> HashSet<StackId> {
     if locks.is_empty() {
         return locks;
     }
+    let neighbours = recording.neighbours();
     let segments = || {
         let writes = recording.calls.iter().filter(|call| call.op == OpKind::Write);
-        writes.flat_map(|call| &call.segments)
+        writes.filter(|call| !neighbours.contains(call.thread.as_str())).flat_map(|call| &call.segments)
     };
     let waits = segments()
         .filter(|segment| segment.cause == Cause::Lock && segment.stack.is_some_and(|id| locks.contains(&id)));
@@ -80,6 +82,17 @@ mod tests {
         assert_eq!(names(locked()), [CauseId::Lock]);
         let both = || locked().slow(OpKind::Write, &[(Cause::SynchronousRead, 30.0)]);
         assert_eq!(names(both()), [CauseId::SynchronousRead]);
+        // The reads of a neighbour's writes, and reads of read(), show nothing about the pages of these writes.
+        let beside = locked().neighbour("dd").slow_by("dd", OpKind::Write, &[(Cause::SynchronousRead, 30.0)]);
+        assert!(!names(beside).contains(&CauseId::SynchronousRead));
+        let read = locked().slow(OpKind::Read, &[(Cause::SynchronousRead, 30.0)]);
+        let of_read = read.explained().findings;
+        assert!(
+            of_read.iter().all(|finding| !evidence_text(finding).contains("spent waiting for the lock")),
+            "{of_read:?}"
+        );
+        let few = locked().slow(OpKind::Write, &[(Cause::SynchronousRead, 11.0)]).explained().findings;
+        assert!(few.iter().all(|finding| !evidence_text(finding).contains("spent waiting for the lock")), "{few:?}");
         let finding = &both().explained().findings[0];
         assert_eq!(finding.lost_ns, Some(90_000_000));
         assert!(evidence_text(finding).contains("60 ms were spent waiting"), "{}", evidence_text(finding));

@@ -45,18 +45,24 @@ fn find(facts: &Facts<'_>) -> Option<Finding> {
 const INODES_BYTES_MIN: f64 = 16.0 * 1_073_741_824.0;
 const INODES_SHARE_MIN: f64 = 0.4;
 
-/// From slabtop: the inodes of one file system are most of a large slab. Reclaim must walk them, and write the
-/// dirty ones.
+/// Caches of inodes that have no page on a disk: sockets, and files of memory or of the kernel. Reclaim does not write
+/// them, and most are in use as long as they exist.
+const NOT_OF_FILES: &[&str] = &["sock_", "shmem_", "proc_", "rpc_", "mqueue_", "hugetlbfs_"];
+
+fn is_of_files(cache: &str) -> bool {
+    cache.contains("inode") && NOT_OF_FILES.iter().all(|start| !cache.starts_with(start))
+}
+
+/// From slabtop: the inodes of one file system are most of a large slab.
 fn from_caches(facts: &Facts<'_>) -> Option<Finding> {
     let caches = super::slab_leak::sizes(facts);
     let all: f64 = caches.iter().map(|(_, bytes)| bytes).sum();
     let (name, bytes) = caches.iter().max_by(|a, b| a.1.total_cmp(&b.1))?;
-    if !name.contains("inode") || *bytes < INODES_BYTES_MIN || *bytes < INODES_SHARE_MIN * all || !facts.may_infer() {
+    if !is_of_files(name) || *bytes < INODES_BYTES_MIN || *bytes < INODES_SHARE_MIN * all || !facts.may_infer() {
         return None;
     }
     let text = format!("{name} holds {}, {:.0} % of all listed slab", Bytes(*bytes as u64), 100.0 * bytes / all);
-    let headline =
-        "inodes hold much memory: where reclaim runs, it has to walk them, and to write the dirty ones first";
+    let headline = "inodes hold much memory: where reclaim runs, it has to walk them";
     let finding =
         Finding::inferred(CauseId::InodeCachePressure, 0.5, headline).with([Evidence::new(text, *bytes, "bytes")]);
     let finding = finding.but([Evidence::statement("one reading does not show that a task waited for it")]);
@@ -125,6 +131,26 @@ mod tests {
         };
         assert!(build(&many).found(&ENTRY).is_some());
         assert!(build(&few).found(&ENTRY).is_none());
+    }
+
+    #[test]
+    fn only_a_large_cache_of_files_inodes_is_named() {
+        let made = |name: &str, gb: i64, other_gb: i64| {
+            let size = |gb: i64| [gb << 30];
+            let made = RecordingBuilder::new().gauges(Table::Slabs, &Entity::named(name), &[("size_bytes", &size(gb))]);
+            made.gauges(Table::Slabs, &Entity::named("kmalloc-64"), &[("size_bytes", &size(other_gb))]).found(&ENTRY)
+        };
+        let finding = made("xfs_inode", 30, 10).expect("30 GiB of 40");
+        let text = evidence_text(&finding);
+        assert!(text.contains("xfs_inode holds 30 GiB, 75 % of all listed slab"), "{text}");
+        let all = format!("{} {text}", finding.headline);
+        assert!(!all.contains("dirty") && !all.contains("fell"), "one size shows neither: {all}");
+        assert!(finding.against.iter().any(|one| one.text.contains("one reading")), "{:?}", finding.against);
+        // The same sizes of inodes that have no file on a disk, small ones, and a small share.
+        for name in ["sock_inode_cache", "shmem_inode_cache", "proc_inode_cache", "kmalloc-1k"] {
+            assert!(made(name, 30, 10).is_none(), "{name}");
+        }
+        assert!(made("xfs_inode", 15, 1).is_none() && made("xfs_inode", 30, 60).is_none());
     }
 
     #[test]

@@ -151,8 +151,16 @@ fn from_lists(facts: &Facts<'_>) -> Option<Finding> {
     );
     let finding =
         Finding::inferred(CauseId::PageLeak, 0.6, ENTRY.headline).with([Evidence::new(text, unaccounted, "bytes")]);
-    let against = Evidence::statement("huge pages, a balloon or a driver may hold it: the log does not show them");
-    Some(finding.but([against]).settle(SETTLE))
+    Some(finding.but([not_shown(facts, true)]).settle(SETTLE))
+}
+
+/// The owners that this log does not show.
+fn not_shown(facts: &Facts<'_>, shows_slab: bool) -> Evidence {
+    let slab = if shows_slab { "" } else { "the slab, " };
+    let shows_huge =
+        facts.meminfo(meminfo::HUGETLB_BYTES).or_else(|| facts.meminfo(meminfo::HUGE_PAGES_TOTAL)).is_some();
+    let huge = if shows_huge { "" } else { "huge pages, " };
+    Evidence::statement(format!("{slab}{huge}a balloon or a driver may hold it: the log does not show them"))
 }
 
 /// From a kernel's memory report (SysRq-m, OOM kills): each zone with its size and LRU lists, and the slab.
@@ -179,6 +187,7 @@ fn from_zones(facts: &Facts<'_>) -> Option<Finding> {
     let free_pages = facts.level(vmstat::NR_FREE_PAGES, "").last().filter(|pages| *pages > 0.0);
     let larger = free_pages.map_or(1.0, |pages| (free / pages).round().clamp(1.0, 16.0));
     known += slab.max(larger * machine);
+    known += huge_bytes(facts) / facts.recording.header.machine.page_size_bytes().max(1) as f64;
     let unaccounted = present - known;
     if present <= 0.0 || unaccounted < LISTS_SHARE_MIN * present {
         return None;
@@ -192,12 +201,7 @@ fn from_zones(facts: &Facts<'_>) -> Option<Finding> {
     );
     let finding =
         Finding::inferred(CauseId::PageLeak, 0.6, ENTRY.headline).with([Evidence::new(text, unaccounted, "pages")]);
-    let against = Evidence::statement(if slab + machine > 0.0 {
-        "huge pages, a balloon or a driver may hold it: the log does not show them"
-    } else {
-        "the slab, huge pages, a balloon or a driver may hold it: the log does not show them"
-    });
-    Some(finding.but([against]).settle(SETTLE))
+    Some(finding.but([not_shown(facts, slab + machine > 0.0)]).settle(SETTLE))
 }
 
 /// From the output of `free` alone. A database with a large buffer pool looks nearly the same, so the finding is
@@ -230,7 +234,7 @@ fn from_free(facts: &Facts<'_>) -> Option<Finding> {
         ),
         Evidence::new(
             format!(
-                "only {} is free and {} cached: the cache is squeezed to {:.0} %",
+                "only {} is free, and {} ({:.0} %) is cache",
                 Bytes(free as u64),
                 Bytes((buffers + cached) as u64),
                 percent(buffers + cached)
@@ -316,6 +320,15 @@ mod tests {
             [("MemTotal", 120), ("MemFree", 0), ("Buffers", 5), ("Cached", 15), ("SwapTotal", 20), ("SwapFree", 19)];
         let finding = meminfo(&free).found(&ENTRY).expect("100 of 120");
         assert!(finding.weight <= 0.5 && !finding.against.is_empty() && finding.settle.contains("/proc/meminfo"));
+        let text = evidence_text(&finding);
+        assert!(text.contains("only 0 B is free, and 2 GiB (17 %) is cache"), "{text}");
+        assert!(!text.contains("squeezed"), "one reading does not show that the cache became smaller");
+        let roomy =
+            [("MemTotal", 120), ("MemFree", 5), ("Buffers", 5), ("Cached", 15), ("SwapTotal", 20), ("SwapFree", 19)];
+        assert!(meminfo(&roomy).found(&ENTRY).is_none(), "4 % is free");
+        let no_swap =
+            [("MemTotal", 120), ("MemFree", 0), ("Buffers", 5), ("Cached", 15), ("SwapTotal", 0), ("SwapFree", 0)];
+        assert!(meminfo(&no_swap).found(&ENTRY).is_none(), "without swap nothing could be swapped out");
         let cache =
             [("MemTotal", 120), ("MemFree", 0), ("Buffers", 15), ("Cached", 78), ("SwapTotal", 20), ("SwapFree", 19)];
         assert!(meminfo(&cache).found(&ENTRY).is_none());
@@ -339,5 +352,30 @@ mod tests {
         let finding = zone(70).found(&ENTRY).expect("97 % missing");
         assert!(evidence_text(&finding).contains("of 880 MiB (98 %)"), "{}", evidence_text(&finding));
         assert!(zone(180_000).found(&ENTRY).is_none(), "processes have it");
+        assert!(against(&finding).contains("the slab, huge pages, a balloon"), "{}", against(&finding));
+        let with_huge = |pages: i64| {
+            let huge: [(&str, &[i64]); 2] = [("HugePages_Total", &[pages]), ("Hugepagesize_bytes", &[2 << 20])];
+            zone(70).gauges(Table::Meminfo, &Entity::default(), &huge).found(&ENTRY)
+        };
+        assert!(with_huge(400).is_none(), "800 MiB of 880 MiB are huge pages");
+        let finding = with_huge(10).expect("most is missing");
+        assert!(!against(&finding).contains("huge"), "the log shows them: {}", against(&finding));
+    }
+
+    fn against(finding: &crate::Finding) -> String {
+        finding.against.iter().map(|one| one.text.clone()).collect()
+    }
+
+    #[test]
+    fn owners_that_a_part_of_meminfo_shows_are_not_suspected() {
+        let lines = [("MemTotal", 160), ("MemFree", 5), ("Slab", 5), ("Active", 20), ("Inactive", 20)];
+        let finding = meminfo(&lines).found(&ENTRY).expect("11 GB missing");
+        assert!(against(&finding).starts_with("huge pages, a balloon"), "{}", against(&finding));
+        let with_huge = |pages: i64| {
+            let huge: [(&str, &[i64]); 2] = [("HugePages_Total", &[pages]), ("Hugepagesize_bytes", &[2 << 20])];
+            meminfo(&lines).gauges(Table::Meminfo, &Entity::default(), &huge).found(&ENTRY)
+        };
+        assert!(against(&with_huge(0).expect("11 GB missing")).starts_with("a balloon"));
+        assert!(with_huge(5_000).is_none(), "10 GB of huge pages");
     }
 }

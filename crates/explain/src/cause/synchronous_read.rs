@@ -37,8 +37,8 @@ fn find(facts: &Facts<'_>) -> Option<Finding> {
     if facts.page_reads_ns > 0 {
         let text = format!(
             "{} were spent waiting for the lock of a page (__filemap_get_folio): a page stays locked until its read \
-                ends, and the same writes also had to read pages themselves, so that most likely a read that another \
-                thread or readahead began has the lock",
+                ends, and writes also had to read pages themselves, so that most likely a read that another thread or \
+                readahead began had the lock",
             Nanos(facts.page_reads_ns)
         );
         finding.evidence.push(Evidence::new(text, facts.page_reads_ns as f64, "ns"));

@@ -112,7 +112,8 @@ fn behind_lock(sleepers: &[Sleeper<'_>]) -> Option<Link> {
 }
 
 /// A committing thread that hangs itself, on the device or for lack of memory: tasks that need the file system's
-/// locks finally wait for the commit.
+/// locks finally wait for the commit. Most waiters must be in a file system: others wait for locks that a commit does
+/// not need (rtnl_mutex, a terminal's lock).
 fn stuck_commit(sleepers: &[Sleeper<'_>]) -> Option<Link> {
     let still = |sleeper: &Sleeper<'_>| {
         matches!(
@@ -126,12 +127,61 @@ fn stuck_commit(sleepers: &[Sleeper<'_>]) -> Option<Link> {
         )
     };
     let hung = |sleeper: &Sleeper<'_>| sleeper.task.blocked_ns >= Some(NO_QUEUE_NS);
+    let waiters = sleepers.iter().filter(|sleeper| sleeper.cause == Cause::Lock);
+    let (inside, outside): (Vec<_>, Vec<_>) = waiters.partition(|waiter| is_in_file_system(waiter));
+    if inside.len() <= outside.len() {
+        return None;
+    }
     let (at, thread) = sleepers
         .iter()
         .enumerate()
         .find(|(_, sleeper)| sleeper.role == Role::Commit && still(sleeper) && hung(sleeper))?;
     let because = "a committing thread hangs, and tasks that hold its file system's locks would wait for it".to_owned();
     Some(Link { cause: thread.cause, holder: at, named: false, because })
+}
+
+/// Whether a function of a file system, or of the VFS for names and inodes, is on the stack. vfs_write() and
+/// vfs_ioctl() also serve terminals and sockets.
+fn is_in_file_system(sleeper: &Sleeper<'_>) -> bool {
+    const STARTS: &[&str] = &[
+        "ext4_",
+        "ext3_",
+        "ext2_",
+        "jbd2_",
+        "journal_",
+        "xfs_",
+        "xlog_",
+        "btrfs_",
+        "f2fs_",
+        "ocfs2_",
+        "gfs2_",
+        "nfs_",
+        "reiserfs_",
+        "jfs_",
+        "vfs_fsync",
+        "vfs_unlink",
+        "vfs_rename",
+        "vfs_mkdir",
+        "vfs_rmdir",
+        "do_unlinkat",
+        "do_rename",
+        "do_mkdir",
+        "do_sys_open",
+        "do_filp_open",
+        "do_last",
+        "path_",
+        "lookup_",
+        "__lookup",
+        "filename_",
+        "iterate_dir",
+        "generic_file_",
+        "sync_",
+        "iterate_supers",
+        "iput",
+        "evict",
+        "inode_",
+    ];
+    sleeper.frames.iter().any(|frame| STARTS.iter().any(|start| frame.starts_with(start)))
 }
 
 /// Whether a log's notation of a task (`java:4711`, `java(4711)`, `java/4711`) is this task.

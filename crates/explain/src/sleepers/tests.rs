@@ -77,6 +77,17 @@ fn a_stuck_commit_is_the_reason_for_lock_waits() {
     let builder = asleep(&[("a", mutex), ("b", mutex), ("c", mutex), ("btrfs-transacti", commit)]);
     let hung = builder.edit(|recording| recording.header.sampled_tasks[3].blocked_ns = Some(120_000_000_000));
     assert_eq!(causes(&hung.explained())[..2], [CauseId::PageWriteback, CauseId::Lock]);
+    // A lock outside file systems, which a commit does not need.
+    let network: &[&str] = &["schedule", "__mutex_lock", "rtnl_lock", "dev_ioctl", "sock_do_ioctl", "vfs_ioctl"];
+    let made = asleep(&[("a", network), ("b", network), ("c", network), ("btrfs-transacti", commit)]);
+    let hung = made.edit(|recording| recording.header.sampled_tasks[3].blocked_ns = Some(120_000_000_000));
+    let explanation = hung.explained();
+    let texts = explanation.findings.iter().map(crate::testing::evidence_text).collect::<String>();
+    assert!(!texts.contains("committing thread hangs"), "{texts}");
+    // A commit that has only just begun to sleep.
+    let made = asleep(&[("a", mutex), ("b", mutex), ("c", mutex), ("btrfs-transacti", commit)]);
+    let texts = made.explained().findings.iter().map(crate::testing::evidence_text).collect::<String>();
+    assert!(!texts.contains("committing thread hangs"), "{texts}");
 }
 
 #[test]
