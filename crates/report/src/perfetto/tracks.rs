@@ -24,6 +24,19 @@ pub struct Tracks {
     counters: BTreeMap<String, u64>,
     notes: Option<u64>,
     last_uuid: u64,
+    lanes_max: usize,
+}
+
+/// Longer texts are cut: a name of a recording may have a megabyte.
+const TEXT_BYTES_MAX: usize = 1024;
+
+/// A text of a recording for a name or an annotation.
+pub fn short(text: &str) -> String {
+    let mut short = clean(text.get(..text.floor_char_boundary(TEXT_BYTES_MAX)).unwrap_or(text));
+    if text.len() > TEXT_BYTES_MAX {
+        short.push_str(" ...");
+    }
+    short
 }
 
 #[derive(Debug)]
@@ -33,6 +46,11 @@ struct Lane {
 }
 
 impl Tracks {
+    /// `lanes_max`: maximum number of tracks of a thread.
+    pub fn new(lanes_max: usize) -> Tracks {
+        Tracks { lanes_max, ..Tracks::default() }
+    }
+
     fn fresh(&mut self, descriptor: TrackDescriptor) -> u64 {
         self.last_uuid += 1;
         self.descriptors.push(TrackDescriptor { uuid: Some(self.last_uuid), ..descriptor });
@@ -40,17 +58,21 @@ impl Tracks {
     }
 
     /// Reserves a track for the interval and returns its id: the thread's own track, or one below its process named
-    /// after `what`.
-    pub fn lane(&mut self, task: &Task, what: &'static str, start_ns: u64, end_ns: u64) -> u64 {
+    /// after `what`. `None` if `lanes_max` intervals of this thread overlap.
+    pub fn lane(&mut self, task: &Task, what: &'static str, (start_ns, end_ns): (u64, u64)) -> Option<u64> {
         let process = self.process(task);
+        let lanes_max = self.lanes_max;
         let lanes = self.threads.entry((task.pid, task.tid, what)).or_default();
         if let Some(lane) = lanes.iter_mut().find(|lane| lane.until_ns <= start_ns) {
             lane.until_ns = end_ns;
-            return lane.uuid;
+            return Some(lane.uuid);
+        }
+        if lanes.len() >= lanes_max {
+            return None;
         }
         // A thread has one thread descriptor. Tracks for overlapping intervals have only a name.
         let first = what.is_empty() && lanes.is_empty();
-        let name = clean(&task.name);
+        let name = short(&task.name);
         let thread = ThreadDescriptor {
             pid: Some(task.pid.cast_signed()),
             tid: Some(task.tid.cast_signed()),
@@ -65,14 +87,14 @@ impl Tracks {
         };
         let uuid = self.fresh(descriptor);
         self.threads.entry((task.pid, task.tid, what)).or_default().push(Lane { uuid, until_ns: end_ns });
-        uuid
+        Some(uuid)
     }
 
     fn process(&mut self, task: &Task) -> u64 {
         if let Some(uuid) = self.processes.get(&task.pid) {
             return *uuid;
         }
-        let name = if task.pid == 0 { "kernel".to_owned() } else { clean(&task.name) };
+        let name = if task.pid == 0 { "kernel".to_owned() } else { short(&task.name) };
         let process = ProcessDescriptor { pid: Some(task.pid.cast_signed()), process_name: Some(name) };
         let uuid = self.fresh(TrackDescriptor { process: Some(process), ..TrackDescriptor::default() });
         self.processes.insert(task.pid, uuid);
