@@ -11,6 +11,7 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::time::{Duration, Instant};
 
 use flatwater_safefs::{Dir, Refusal};
+use rustix::fs::{FlockOperation, flock};
 
 use super::console::{Console, lines};
 use super::cpio::{Limits, Reader};
@@ -33,7 +34,7 @@ const TAKEN: Limits = Limits { entries: 256, file_bytes: 1 << 30, total_bytes: 2
 const ERROR_BYTES_MAX: u64 = 4096;
 
 /// A directory for one guest's files, removed on drop. Other users may pass through it (QEMU runs as uid 65534) but not
-/// list it.
+/// list it. Locked while its process lives: unlike a process id, the lock means the same in every pid namespace.
 #[derive(Debug)]
 pub struct WorkDirectory {
     base: Dir,
@@ -49,6 +50,11 @@ impl WorkDirectory {
     pub fn make() -> Result<WorkDirectory, VmError> {
         let failed = |refusal: Refusal| VmError::prepare("the directory of the guest's files")(refusal.into());
         let base = Dir::open(Path::new(BASE)).map_err(failed)?;
+        WorkDirectory::make_in(base)
+    }
+
+    fn make_in(base: Dir) -> Result<WorkDirectory, VmError> {
+        let failed = |refusal: Refusal| VmError::prepare("the directory of the guest's files")(refusal.into());
         let pid = std::process::id();
         // An existing name belongs to another process: try the next one.
         for number in 0..1000 {
@@ -56,7 +62,17 @@ impl WorkDirectory {
             if base.exists(&name) {
                 continue;
             }
-            let dir = base.make_dir(&name).map_err(failed)?;
+            let dir = match base.make_dir(&name) {
+                Ok(dir) => dir,
+                Err(refusal) if refusal.is_missing() => continue,
+                Err(refusal) => return Err(failed(refusal)),
+            };
+            flock(&dir, FlockOperation::LockExclusive).map_err(|error| VmError::prepare(name.clone())(error.into()))?;
+            // Another process may have removed it before it was locked.
+            let there = base.stat(&name).ok().map(|stat| (stat.st_dev, stat.st_ino));
+            if there != dir.identity().ok() {
+                continue;
+            }
             unprivileged::let_through(&dir).map_err(VmError::prepare(name.clone()))?;
             return Ok(WorkDirectory { base, dir, name });
         }
@@ -75,17 +91,29 @@ impl Drop for WorkDirectory {
     }
 }
 
-/// Removes directories that a killed run of ours left: those of processes that no longer exist. Their guests were
-/// killed with them (parent-death signal). Directories of other users are left alone.
+/// Removes directories that a killed run of ours left: those that no process has locked, also none of another pid
+/// namespace (a container that shares /var/tmp). Their guests were killed with them (parent-death signal). Directories
+/// of other users, and of processes that exist, are left alone.
 pub fn remove_stale() {
-    let Ok(base) = Dir::open(Path::new(BASE)) else { return };
+    if let Ok(base) = Dir::open(Path::new(BASE)) {
+        remove_stale_in(&base);
+    }
+}
+
+fn remove_stale_in(base: &Dir) {
     let own = rustix::process::geteuid().as_raw();
     for name in base.names().unwrap_or_default() {
         let Some(name) = name.to_str() else { continue };
         let pid = name.strip_prefix(PREFIX).and_then(|rest| rest.split('-').next());
         let Some(pid) = pid.and_then(|pid| pid.parse::<u32>().ok()) else { continue };
         let ours = base.stat(name).is_ok_and(|stat| stat.st_uid == own);
-        if ours && !Path::new(&format!("/proc/{pid}")).exists() {
+        // Before the lock existed, only the process id showed that a directory was in use.
+        if !ours || Path::new(&format!("/proc/{pid}")).exists() {
+            continue;
+        }
+        let Ok(dir) = base.dir(name) else { continue };
+        // The lock is held during the removal, so that a process that has just made the directory waits for its end.
+        if flock(&dir, FlockOperation::NonBlockingLockExclusive).is_ok() {
             let _ = base.remove_tree(name);
         }
     }
@@ -322,7 +350,7 @@ mod tests {
 
     use std::time::Duration;
 
-    use super::{TAKEN, Waiting, unpack, waited_in};
+    use super::{PREFIX, TAKEN, Waiting, WorkDirectory, remove_stale_in, unpack, waited_in};
     use crate::cpio::Writer;
 
     #[test]
@@ -342,6 +370,23 @@ mod tests {
         assert_eq!(could_run(9_030), 100);
         assert_eq!(could_run(9_130), 20, "at least a fifth counts");
         assert_eq!(Waiting::of(u32::MAX).could_run(Duration::from_millis(100)).as_millis(), 100);
+    }
+
+    /// Process ids of another pid namespace do not exist in /proc: the directory of a running guest was removed.
+    #[test]
+    fn a_directory_in_use_stays_although_its_process_is_in_another_namespace() {
+        let place = tempfile::tempdir().expect("a directory");
+        let base = || Dir::open_own(place.path()).expect("ours");
+        let guest = WorkDirectory::make_in(base()).expect("made");
+        // The name that the same directory has if the process is in a namespace whose ids are not ours.
+        let foreign = format!("{PREFIX}{}-0", u32::MAX);
+        base().rename(&guest.name, &foreign).expect("renamed");
+        guest.dir().create("disk").expect("created");
+        remove_stale_in(&base());
+        assert!(base().exists(&foreign) && guest.dir().exists("disk"), "it is in use");
+        drop(guest);
+        remove_stale_in(&base());
+        assert!(!base().exists(&foreign), "its process has ended");
     }
 
     #[test]
