@@ -27,6 +27,7 @@ mod safe_end;
 mod safe_files;
 mod safe_guest;
 mod safe_privileges;
+mod safe_user;
 mod sampler;
 mod score_logs;
 mod setup_apply;

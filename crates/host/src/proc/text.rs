@@ -1,15 +1,45 @@
 //! Scans the text of kernel files: words, integers, lines.
 
-use std::io;
+use std::io::{self, BufRead, Read};
 use std::path::Path;
+
+/// Longer files are an error. The longest ones that are read whole list the control groups of a process.
+const READ_BYTES_MAX: usize = 1 << 20;
 
 /// Reads a file of /proc that contains names chosen by other processes. The name of a process, file or cgroup may
 /// contain any bytes; invalid UTF-8 becomes U+FFFD, and the rest of the text is kept.
 pub fn read(path: impl AsRef<Path>) -> io::Result<String> {
-    std::fs::read(path).map(|bytes| match String::from_utf8(bytes) {
+    let path = path.as_ref();
+    let bytes = read_first(path, READ_BYTES_MAX + 1)?;
+    if bytes.len() > READ_BYTES_MAX {
+        let why = format!("{} has more than {} KiB", path.display(), READ_BYTES_MAX >> 10);
+        return Err(io::Error::new(io::ErrorKind::FileTooLarge, why));
+    }
+    Ok(match String::from_utf8(bytes) {
         Ok(text) => text,
         Err(error) => String::from_utf8_lossy(error.as_bytes()).into_owned(),
     })
+}
+
+/// Reads the first bytes of a file whose length another user decides: any process may declare gigabytes of address
+/// space to be its command line (PR_SET_MM_MAP), and have tens of thousands of mappings with long names.
+pub fn read_first(path: impl AsRef<Path>, bytes_max: usize) -> io::Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    std::fs::File::open(path)?.take(bytes_max as u64).read_to_end(&mut bytes)?;
+    Ok(bytes)
+}
+
+/// Reads a file line by line until `found` returns a value.
+pub fn find_line<T>(path: impl AsRef<Path>, mut found: impl FnMut(&str) -> Option<T>) -> io::Result<Option<T>> {
+    let mut lines = io::BufReader::new(std::fs::File::open(path)?);
+    let mut line = Vec::new();
+    while lines.by_ref().take(READ_BYTES_MAX as u64).read_until(b'\n', &mut line)? > 0 {
+        if let Some(value) = found(String::from_utf8_lossy(&line).trim_end_matches('\n')) {
+            return Ok(Some(value));
+        }
+        line.clear();
+    }
+    Ok(None)
 }
 
 /// A number with this many digits always fits into an i64.
@@ -146,6 +176,21 @@ mod tests {
         }
         let mut scan = Scan::new(b"12 kB\n34");
         assert_eq!((scan.number(), scan.rest()), (Some(12), &b" kB\n34"[..]));
+    }
+
+    #[test]
+    fn files_of_other_users_are_read_up_to_a_limit() {
+        let file = tempfile::NamedTempFile::new().expect("a file");
+        let lines = format!("{}\nlast [aio]\n", "a name \n".repeat(200_000));
+        std::fs::write(file.path(), &lines).expect("written");
+        let refused = super::read(file.path()).expect_err("more than a MiB").to_string();
+        assert!(refused.contains("has more than 1024 KiB"), "{refused}");
+        assert_eq!(super::read_first(file.path(), 6).expect("read"), b"a name");
+        let found = |part: &str| {
+            super::find_line(file.path(), |line| line.contains(part).then(|| line.to_owned())).expect("read")
+        };
+        assert_eq!(found("[aio]").as_deref(), Some("last [aio]"));
+        assert_eq!(found("[none]"), None);
     }
 
     #[test]

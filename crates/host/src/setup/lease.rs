@@ -428,9 +428,12 @@ fn all() -> Vec<rustix::process::Pid> {
     let is_one = |pid: &i32| {
         let place = format!("/proc/{pid}");
         let is_own = std::fs::metadata(&place).is_ok_and(|entry| entry.uid() == own);
-        let words = std::fs::read(format!("{place}/cmdline")).unwrap_or_default();
+        if !is_own {
+            return false;
+        }
+        let words = crate::proc::text::read_first(format!("{place}/cmdline"), 256).unwrap_or_default();
         let mut words = words.split(|byte| *byte == 0);
-        is_own && words.next() == Some(NAME.as_bytes()) && words.next() == Some(VERB.as_bytes())
+        words.next() == Some(NAME.as_bytes()) && words.next() == Some(VERB.as_bytes())
     };
     names.filter(is_one).filter_map(rustix::process::Pid::from_raw).collect()
 }

@@ -134,16 +134,20 @@ fn listed(process: &Process) -> WatchedProcess {
     listed.executable = process.executable.clone();
     listed.threads = process.threads as u64;
     listed.container = container.map(|container| container.to_string());
-    listed.title = fs::read(format!("/proc/{}/cmdline", process.pid)).ok().and_then(|line| title(&line));
+    let command_line = proc::text::read_first(format!("/proc/{}/cmdline", process.pid), TITLE_BYTES_MAX + 1);
+    listed.title = command_line.ok().and_then(|line| title(&line));
     listed
 }
+
+/// The longest title, as in the kernel (fs/proc/base.c: get_mm_proctitle): a page.
+const TITLE_BYTES_MAX: usize = 4_096;
 
 /// The title that a process wrote over its command line: a single string that contains spaces. A command line has one
 /// string per argument; arguments are never recorded, since they may contain passwords.
 fn title(command_line: &[u8]) -> Option<String> {
     let end = command_line.iter().rposition(|byte| !matches!(byte, 0 | b' ')).map_or(0, |last| last + 1);
     let text = command_line.get(..end)?;
-    let one = !text.contains(&0) && text.contains(&b' ');
+    let one = !text.contains(&0) && text.contains(&b' ') && command_line.len() <= TITLE_BYTES_MAX;
     one.then(|| String::from_utf8_lossy(text).into_owned())
 }
 
@@ -157,7 +161,8 @@ fn uses(pid: u32, access: AccessKind) -> bool {
             links.any(|link| link.to_string_lossy() == "anon_inode:[io_uring]")
         }
         AccessKind::LinuxAio => {
-            proc::text::read(format!("/proc/{pid}/maps")).is_ok_and(|maps| maps.contains(" /[aio]"))
+            let of_aio = |line: &str| line.contains(" /[aio]").then_some(());
+            proc::text::find_line(format!("/proc/{pid}/maps"), of_aio).is_ok_and(|found| found.is_some())
         }
         _ => false,
     }
@@ -181,5 +186,6 @@ mod tests {
         assert_eq!(title(b"mariadb\0-u\0root\0-psecret\0"), None);
         assert_eq!(title(b"redis-server\0"), None, "an argument without more is the program's name");
         assert_eq!(title(b""), None);
+        assert_eq!(title(&b"a title ".repeat(1_000)), None, "longer than any title");
     }
 }

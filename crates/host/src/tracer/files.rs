@@ -68,8 +68,8 @@ impl FileNames {
 
     /// The file mapped at an address.
     pub fn address(&mut self, tgid: u32, address: u64) -> Option<String> {
-        let maps = crate::proc::text::read(format!("/proc/{tgid}/maps")).ok()?;
-        maps.lines().find_map(|line| mapped_file(line, address))
+        let maps = format!("/proc/{tgid}/maps");
+        crate::proc::text::find_line(maps, |line| mapped_file(line, address)).ok().flatten()
     }
 }
 
