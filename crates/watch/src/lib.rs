@@ -32,6 +32,8 @@ pub mod daemon;
 pub mod guard;
 #[cfg(test)]
 mod hostile;
+#[cfg(all(test, feature = "tls"))]
+mod hostile_tls;
 pub mod hourly;
 pub mod http;
 mod label;
