@@ -9,7 +9,7 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
-use crate::common::exploit::{NOBODY, Yard, flatwater, text, within};
+use crate::common::exploit::{UNPRIVILEGED_ID, Yard, flatwater, text, within};
 use flatwater_recording::{OpKind, Recording, read};
 use needs::{Need, skip};
 
@@ -19,7 +19,10 @@ const LONG: Duration = Duration::from_secs(60);
 fn recorded(yard: &Yard, script: &str) -> (String, Recording) {
     let (printed, out) = (yard.theirs().join("printed"), yard.path().join("out"));
     let mut command = flatwater();
-    command.args(["record", "--user", &NOBODY.to_string(), "-m", "20us", "-o"]).arg(&out).args(["--", "sh", "-c"]);
+    command
+        .args(["record", "--user", &UNPRIVILEGED_ID.to_string(), "-m", "20us", "-o"])
+        .arg(&out)
+        .args(["--", "sh", "-c"]);
     command.arg(format!("({script}) >{} 2>&1", printed.display())).current_dir(yard.theirs());
     let output = within(LONG, &mut command).expect("it ends");
     let printed = read_to_string(&printed).unwrap_or_else(|error| panic!("{error}: {}", text(&output.stderr)));
@@ -66,7 +69,7 @@ fn s13_a_command_reaches_neither_its_parent_nor_the_recording() {
 fn s13_a_command_in_its_own_namespaces_is_recorded_and_gains_nothing() {
     let test = "s13_a_command_in_its_own_namespaces_is_recorded_and_gains_nothing";
     let mut able = Command::new("unshare");
-    able.args(["-Urmp", "--fork", "true"]).uid(NOBODY).gid(NOBODY).current_dir("/");
+    able.args(["-Urmp", "--fork", "true"]).uid(UNPRIVILEGED_ID).gid(UNPRIVILEGED_ID).current_dir("/");
     if !able.status().is_ok_and(|status| status.success()) {
         return skip(Need::Root, test, "this kernel gives no user namespaces to users");
     }
@@ -150,7 +153,7 @@ fn a_gigabyte_of_command_line_does_not_fill_roots_memory() {
     assert!(built.status.success(), "{}", text(&built.stderr));
     std::fs::set_permissions(&program, std::fs::Permissions::from_mode(0o755)).expect("chmod");
     let mut victim = Command::new(&program);
-    victim.uid(NOBODY).gid(NOBODY).current_dir("/").stdout(Stdio::piped());
+    victim.uid(UNPRIVILEGED_ID).gid(UNPRIVILEGED_ID).current_dir("/").stdout(Stdio::piped());
     let mut victim = Killed(victim.spawn().expect("it starts"));
     let mut declared = [0_u8; 9];
     if victim.0.stdout.take().expect("piped").read_exact(&mut declared).is_err() {

@@ -8,7 +8,7 @@ use std::process::{Command, Output, Stdio};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use needs::as_nobody;
+use needs::as_unprivileged;
 use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject;
 use rustls::{ClientConfig, ClientConnection, RootCertStore, StreamOwned};
@@ -200,7 +200,7 @@ fn a_flood_of_key_updates_ends_the_connection() {
 fn a_flood_of_handshakes_is_limited_like_answers_and_others_are_served() {
     let site = Site::new();
     let (began, config) = (Instant::now(), site.config());
-    let (tried, completed) = as_nobody(|| {
+    let (tried, completed) = as_unprivileged(|| {
         let mut completed = 0;
         let tried = 400;
         for _ in 0..tried {
