@@ -1,7 +1,8 @@
 //! Constants of the model with their origin in their type, so that a constant without an origin does not compile.
 //!
 //! `Constant<T>` is a value and its `Provenance`. `of_profile` lists every constant that a run of a profile uses,
-//! `inputs::of_scenario` the assumptions of a scenario; `flatwater run --on sim --constants` prints both. A row of a case study that a constant was fitted to is calibration, never proof.
+//! `inputs::of_scenario` the assumptions of a scenario; `flatwater run --on sim --constants` prints both. A row of a
+//! case study that a constant was fitted to is calibration, never proof.
 
 pub mod inputs;
 mod listing;
