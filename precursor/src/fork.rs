@@ -154,6 +154,16 @@ impl Locked {
         }
     }
 
+    /// Whether another open file description holds the lock of `try_lock_data`. False if that cannot be determined.
+    pub(crate) fn is_data_locked(&self) -> bool {
+        let Ok(file) = self.file.get() else { return false };
+        // A reader's lock does not conflict with one of its kind, so only an appender's is found.
+        let mut lock = byte_lock(libc::F_RDLCK);
+        // SAFETY: `file` is open, and `lock`, which the call overwrites, outlives the call.
+        let asked = unsafe { libc::fcntl(file.as_raw_fd(), libc::F_OFD_GETLK, &raw mut lock) };
+        asked == 0 && i32::from(lock.l_type) == libc::F_WRLCK
+    }
+
     /// Locks the whole file with `flock`. False if another open file description holds the lock.
     pub(crate) fn try_lock(&self) -> std::io::Result<bool> {
         match rustix::fs::flock(self.file.get()?, rustix::fs::FlockOperation::NonBlockingLockExclusive) {

@@ -75,7 +75,8 @@ pub(crate) struct WriterCounters {
 pub(crate) struct Live {
     magic: AtomicU64,
     token: AtomicU64,
-    /// Bit 0: framed (for debuggers). Bit 1: many producers. Bit 2: the frames are of format 2.
+    /// Bit 0: framed (for debuggers). Bit 1: many producers. Bit 2: the frames are of format 2. Bit 3: the writer never
+    /// wakes readers.
     flags: AtomicU64,
     /// ID of the boot in which the block was created, low half first. Shared memory does not outlive its boot, so a
     /// block of another boot is forged.
@@ -152,6 +153,11 @@ impl Live {
 
     pub(crate) fn many(&self) -> bool {
         self.flags.load(Ordering::Relaxed) & 2 != 0
+    }
+
+    /// Whether the writer never wakes readers, as in Java.
+    pub(crate) fn never_wakes(&self) -> bool {
+        self.flags.load(Ordering::Relaxed) & 8 != 0
     }
 
     /// Format of the frames in the rings.
@@ -313,6 +319,8 @@ impl LiveMap {
         let live = LiveMap { map, nameless, lock: Locked::new(file)? };
         // Cannot fail for a new file. Without such locks the block would be taken for a dead appender's.
         let _ = live.lock.try_lock();
+        // For readers in Java, which has no `flock`.
+        let _ = live.lock.try_lock_data();
         live.token.store(birth.token, Ordering::Relaxed);
         live.flags.store(u64::from(birth.framed) | u64::from(birth.many) << 1 | 4, Ordering::Relaxed);
         let [low, high] = &live.boot;
@@ -343,7 +351,9 @@ impl LiveMap {
     /// Whether the appender that created the block is alive on this machine, judged by its lock.
     pub(crate) fn is_held(&self) -> bool {
         let shared = rustix::fs::FlockOperation::NonBlockingLockShared;
-        self.lock.file().get().is_ok_and(|file| rustix::fs::flock(file, shared) == Err(rustix::io::Errno::WOULDBLOCK))
+        let refused = |file| rustix::fs::flock(file, shared) == Err(rustix::io::Errno::WOULDBLOCK);
+        // An appender in Java has only the second lock.
+        self.lock.file().get().is_ok_and(refused) || self.lock.is_data_locked()
     }
 
     pub(crate) fn survives_process(&self) -> bool {

@@ -14,6 +14,9 @@ use crate::ring::RingMemory;
 use crate::ring_use;
 use crate::sidecar::Sidecar;
 
+/// Interval at which a reader looks whose writer does not wake it. The kernel adds about 50 us.
+const POLL: Duration = Duration::from_micros(10);
+
 /// A live block with the rings that were mapped so far.
 #[derive(Debug)]
 pub(crate) struct LiveView {
@@ -140,6 +143,10 @@ impl LiveView {
 
     /// Sleeps until the writer publishes something after `seen`, at most for this time.
     pub(crate) fn sleep(&self, seen: u64, most: Duration) {
+        if self.live.never_wakes() {
+            std::thread::sleep(most.min(POLL));
+            return;
+        }
         let word = &self.live.waiting.0;
         word.store(1, Ordering::Relaxed);
         // The writer stores the position and then looks for readers; this looks in the other order.

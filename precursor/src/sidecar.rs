@@ -166,7 +166,8 @@ impl Sidecar {
                 },
             };
             let lock = Locked::new(file)?;
-            if !lock.try_lock()? {
+            // The second lock is the only one that an appender in Java can take.
+            if !lock.try_lock()? || !lock.try_lock_data()? {
                 return Ok(Taken::Busy);
             }
             // The previous holder may have removed the file while closing; a lock on a removed file excludes

@@ -28,7 +28,7 @@ fn live_and_die(case: Case, dir: &Path, chance: &mut Chance) {
 }
 
 /// Imitates the machine's death: removes the shared memory, and overwrites ranges of the unsynced bytes.
-fn lose_the_machine(dir: &Path, synced: u64, chance: &mut Chance) {
+pub fn lose_the_machine(dir: &Path, synced: u64, chance: &mut Chance) {
     for entry in std::fs::read_dir(dir.join("shm")).unwrap().map(|e| e.unwrap()) {
         if entry.file_name() != "ledger" {
             std::fs::remove_file(entry.path()).unwrap();
@@ -49,7 +49,7 @@ fn lose_the_machine(dir: &Path, synced: u64, chance: &mut Chance) {
     }
 }
 
-fn check_one(case: Case, dir: &Path, ledger: &Ledger, machine_died: bool) {
+pub fn check_one(case: Case, dir: &Path, ledger: &Ledger, machine_died: bool) {
     let (appended, synced) = (ledger.get(APPENDED), ledger.get(SYNCED));
     let recovered = recover(case.path(dir)).unwrap();
     let bytes = contents(dir);
@@ -74,7 +74,7 @@ fn check_one(case: Case, dir: &Path, ledger: &Ledger, machine_died: bool) {
 }
 
 /// Sets the ledger to the contents of the files, for the next writer on them.
-fn resume(case: Case, dir: &Path, ledger: &Ledger) {
+pub fn resume(case: Case, dir: &Path, ledger: &Ledger) {
     let bytes = contents(dir);
     let count = if case.framed { records(&bytes).count() } else { bytes.len() / RECORD };
     ledger.set(COUNT, count as u64);
@@ -86,7 +86,7 @@ fn kills() -> u64 {
     std::env::var("PRECURSOR_KILLS").ok().and_then(|k| k.parse().ok()).unwrap_or(60)
 }
 
-fn fresh(case: Case, label: &str) -> (tempfile::TempDir, Ledger) {
+pub fn fresh(case: Case, label: &str) -> (tempfile::TempDir, Ledger) {
     let dir =
         tempfile::Builder::new().prefix(&format!("precursor-crash-{}-{label}-", case.describe())).tempdir().unwrap();
     // The child's shared memory must be on tmpfs; each test has its own directory there.
@@ -97,7 +97,7 @@ fn fresh(case: Case, label: &str) -> (tempfile::TempDir, Ledger) {
     (dir, ledger)
 }
 
-fn clean(dir: &tempfile::TempDir) {
+pub fn clean(dir: &tempfile::TempDir) {
     std::fs::remove_dir_all(PathBuf::from("/dev/shm").join(dir.path().file_name().unwrap())).unwrap();
 }
 

@@ -10,13 +10,13 @@ use precursor::{AppendError, Evidence, Mode, Options, SyncError, recover};
 use crate::volume::output_of;
 
 /// A file system on a device with less space than it reports.
-struct Overcommitted {
+pub struct Overcommitted {
     home: tempfile::TempDir,
     device: String,
 }
 
 impl Overcommitted {
-    fn create() -> Result<Overcommitted, String> {
+    pub fn create() -> Result<Overcommitted, String> {
         let home = tempfile::tempdir().map_err(|e| e.to_string())?;
         let mut volume = Overcommitted { home, device: String::new() };
         for name in ["small", "mount"] {
@@ -37,12 +37,12 @@ impl Overcommitted {
         self.home.path().join(name).display().to_string()
     }
 
-    fn dir(&self) -> PathBuf {
+    pub fn dir(&self) -> PathBuf {
         self.home.path().join("mount")
     }
 
     /// Lets the device take writes again.
-    fn repair(&self) {
+    pub fn repair(&self) {
         output_of("mount", &["-o", "remount,size=200m", &self.path("small")]).unwrap();
     }
 

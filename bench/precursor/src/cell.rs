@@ -135,11 +135,14 @@ impl Cell {
     /// The command of the cell's process.
     fn command(&self, dir: &Path) -> Result<Command> {
         let (dir, seconds) = (text(dir)?, self.seconds.to_string());
-        if self.way == Method::Chronicle {
+        if matches!(self.way, Method::Chronicle | Method::JavaMap | Method::JavaRing) {
             if self.scheduling != Scheduling::default() || self.condition == Condition::Fork {
-                bail!("SKIPPED: Chronicle Queue runs under the default scheduler, and does not fork");
+                bail!("SKIPPED: a JVM runs under the default scheduler, and does not fork");
             }
-            return crate::chronicle::command(dir, self.seconds);
+            return match self.way {
+                Method::Chronicle => crate::chronicle::command(dir, self.seconds),
+                way => crate::java::command(way, dir, self.seconds),
+            };
         }
         let (way, condition) = (self.way.name(), self.condition.name());
         ours(&["cell", "--dir", dir, "--seconds", &seconds, "--way", way, "--condition", condition], self.scheduling)

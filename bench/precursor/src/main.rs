@@ -8,6 +8,7 @@
 
 mod cell;
 mod chronicle;
+mod java;
 mod loads;
 mod place;
 mod rivals;

@@ -36,6 +36,10 @@ pub enum Method {
     Mmap,
     /// Chronicle Queue with its pretoucher, in a Java process, see `chronicle.rs`.
     Chronicle,
+    /// A mapping by hand in a Java process, see `java.rs`.
+    JavaMap,
+    /// The precursor's ring, in a Java process.
+    JavaRing,
     /// The precursor's window.
     Window,
     /// The precursor's ring.
@@ -60,6 +64,8 @@ impl Method {
             Method::Uring => "uring",
             Method::Mmap => "mmap",
             Method::Chronicle => "chronicle",
+            Method::JavaMap => "java-map",
+            Method::JavaRing => "java-ring",
             Method::Window => "window",
             Method::Ring => "ring",
         }
@@ -76,7 +82,7 @@ impl Method {
             Method::Direct => Box::new(Direct::open(&path)?),
             Method::Uring => Box::new(crate::uring::Uring::open(&path)?),
             Method::Mmap => Box::new(Premapped::open(&path)?),
-            Method::Chronicle => anyhow::bail!("Chronicle Queue runs in its own process"),
+            Method::Chronicle | Method::JavaMap | Method::JavaRing => anyhow::bail!("a JVM is its own process"),
             Method::Prefetch => Box::new(Ours::open(&path, Mode::Prefetch)?),
             Method::Window => Box::new(Ours::open(&path, Mode::Window)?),
             Method::Ring => Box::new(Ours::open(&path, Mode::Ring)?),

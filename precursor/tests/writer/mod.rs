@@ -250,14 +250,18 @@ pub struct Living {
 
 impl Living {
     pub fn start(case: Case, dir: &Path) -> Living {
-        use std::io::BufRead;
-        let mut child = Command::new(std::env::current_exe().unwrap())
+        let mut command = Command::new(std::env::current_exe().unwrap());
+        command
             .args(["--exact", "writer::child", "--nocapture", "--test-threads=1"])
             .env("PRECURSOR_CHILD", case.describe())
-            .env("PRECURSOR_DIR", dir)
-            .stdout(Stdio::piped())
-            .spawn()
-            .unwrap();
+            .env("PRECURSOR_DIR", dir);
+        Living::of(&mut command)
+    }
+
+    /// Starts a program that prints "open" once it has opened its files.
+    pub fn of(command: &mut Command) -> Living {
+        use std::io::BufRead;
+        let mut child = command.stdout(Stdio::piped()).spawn().unwrap();
         let lines = std::io::BufReader::new(child.stdout.take().unwrap()).lines();
         Living { child, lines }
     }

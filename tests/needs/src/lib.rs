@@ -46,6 +46,8 @@ pub enum Need {
     Tmux,
     /// systemd-analyze, to check the units; systemd itself need not run.
     Systemd,
+    /// A JDK 17 and Maven, for the precursor's library in Java.
+    Java,
     /// mmdebstrap, rpm and rpmbuild, to install packages in separate root directories.
     Packages,
     /// An idle machine: if a neighbour takes all CPU time, the stall under test does not happen.
@@ -56,7 +58,7 @@ pub enum Need {
 
 impl Need {
     /// Every need, in the order in which messages list them.
-    pub const ALL: [Need; 15] = [
+    pub const ALL: [Need; 16] = [
         Need::Root,
         Need::Bpf,
         Need::Memcg,
@@ -69,6 +71,7 @@ impl Need {
         Need::S3,
         Need::Tmux,
         Need::Systemd,
+        Need::Java,
         Need::Packages,
         Need::Idle,
         Need::Shared,
@@ -90,6 +93,7 @@ impl Need {
             Need::S3 => "s3",
             Need::Tmux => "tmux",
             Need::Systemd => "systemd",
+            Need::Java => "java",
             Need::Packages => "packages",
             Need::Idle => "idle",
             Need::Shared => "shared",
