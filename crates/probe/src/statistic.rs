@@ -177,7 +177,7 @@ mod tests {
     }
 
     #[test]
-    fn a_machine_that_becomes_four_times_slower_is_no_ratio() {
+    fn a_machine_that_becomes_four_times_slower_gives_no_ratio() {
         let mut random = Pcg64::seed_from_u64(3);
         let found = compare(&rounds(&mut random, 8, 1.0, 4.0), 1).expect("enough calls");
         let ratio = found.ratio.expect("enough rounds");

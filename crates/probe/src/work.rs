@@ -97,7 +97,7 @@ mod tests {
     }
 
     #[test]
-    fn a_neighbour_that_did_little_is_no_load() {
+    fn a_neighbour_that_did_little_is_not_a_load() {
         let is = |load, work| Total::of(&[work, work]).is_load(load, &LIMITS);
         assert!(is(Load::Dirty, work(9 << 20, 36)) && !is(Load::Dirty, work(1 << 20, 4)));
         assert!(is(Load::Fsync, work(40_960, 10)) && !is(Load::Fsync, work(8_192, 2)));

@@ -260,7 +260,7 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_that_is_no_work_is_an_error() {
+    fn an_answer_without_work_is_an_error() {
         let json = serde_json::to_string(&Work { bytes: 3, ..Work::default() }).expect("JSON");
         assert_eq!(work(&format!("done {json}")).map(|work| work.bytes), Ok(3));
         assert!(work("done").is_err() && work("ready").is_err());

@@ -27,7 +27,7 @@ pub struct Seat {
 }
 
 impl Seat {
-    /// The limit of dirty pages of its cgroup.
+    /// The limit of dirty pages of the seat's cgroup.
     #[must_use]
     pub fn dirty_limit(&self) -> Option<DirtyLimit> {
         dirty_limit_of(&self.group, self.memory.limit_bytes)
