@@ -107,7 +107,8 @@ impl Question {
             return Ok(found.clone());
         }
         let known = all.iter().map(|question| question.name.as_str()).collect::<Vec<_>>().join(", ");
-        let nearest = all.iter().map(|question| (strsim::damerau_levenshtein(&question.name, name), &question.name)).min();
+        let nearest =
+            all.iter().map(|question| (strsim::damerau_levenshtein(&question.name, name), &question.name)).min();
         // The same limit of wrong letters as clap's.
         let meant = nearest.filter(|(wrong, meant)| wrong * 3 <= meant.len().max(3)).map(|(_, meant)| meant.clone());
         Err(FleetError::NoQuestion { name: name.to_owned(), meant, known })
