@@ -157,7 +157,7 @@ impl Locked {
     /// Whether another open file description holds the lock of `try_lock_data`. False if that cannot be determined.
     pub(crate) fn is_data_locked(&self) -> bool {
         let Ok(file) = self.file.get() else { return false };
-        // A reader's lock does not conflict with one of its kind, so only an appender's is found.
+        // Shared locks do not conflict with each other, so only an appender's lock is found.
         let mut lock = byte_lock(libc::F_RDLCK);
         // SAFETY: `file` is open, and `lock`, which the call overwrites, outlives the call.
         let asked = unsafe { libc::fcntl(file.as_raw_fd(), libc::F_OFD_GETLK, &raw mut lock) };

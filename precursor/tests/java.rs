@@ -120,7 +120,7 @@ fn maven_builds_the_library_and_its_tests_pass() {
         File::options().append(true).open(class).unwrap().set_modified(std::time::SystemTime::now()).unwrap();
     }
     mvn(&["-Dmaven.jar.forceCreation=true", "jar:jar"]);
-    assert!(std::fs::read(jar("")).unwrap() == first, "the jar depends on the times of its files");
+    assert!(std::fs::read(jar("")).unwrap() == first, "the jar depends on the times of the files");
 }
 
 fn sources_of(dir: &Path) -> Vec<PathBuf> {
