@@ -55,3 +55,4 @@ mod vm_cgroup2;
 mod vm_long;
 mod watch;
 mod whatif;
+mod without_privileges;

@@ -62,7 +62,9 @@ def begun(out):
 def record(options, victim, out, aggress):
     """Returns the explanation, and the recorded interval. The neighbour starts once the recording has begun, so that the recording and
     the program's log cover the same seconds."""
-    words = [options.flatwater, "record", "-t", f"{options.seconds}s", "--format", "json", "-o", out]
+    # Without capabilities the recorder is a user who owns the program.
+    drop = ["setpriv", "--inh-caps=-all", "--ambient-caps=-all", "--bounding-set=-all", "--no-new-privs"]
+    words = [*(drop if options.without_privileges else []), options.flatwater, "record", "-t", f"{options.seconds}s", "--format", "json", "-o", out]
     for pid in victim.pids():
         words += ["-p", str(pid)]
     with tempfile.TemporaryFile("w+") as said, tempfile.TemporaryFile("w+") as complained:
@@ -180,6 +182,7 @@ def main():
     parser.add_argument("--image-mib", type=int, default=2048, help="size of the file system of the programs")
     parser.add_argument("--latencies", action="store_true", help="compare fio's own latencies with ours, in --runs rounds")
     parser.add_argument("--table", nargs="+", type=pathlib.Path)
+    parser.add_argument("--without-privileges", action="store_true", help="record without any capability, as a normal user would")
     parser.add_argument("--again", nargs="+", type=pathlib.Path, help="explain the runs of earlier results again from their recordings in --keep")
     parser.add_argument("--results", nargs="+", type=pathlib.Path, help="print results.csv from earlier results, and their reliability")
     options = parser.parse_args()

@@ -33,6 +33,7 @@ pub mod noise;
 pub mod observer;
 pub mod own_cost;
 pub mod policy;
+mod polled;
 pub mod privileges;
 pub mod proc;
 pub mod record;

@@ -11,6 +11,7 @@ use super::clock::monotonic_ns;
 use super::error::HostError;
 use super::kernel_log::KernelLog;
 use super::own_cost::give_back_memory;
+use super::polled::{self, PolledCalls};
 use super::sampler::{Sampler, SamplerOptions};
 use super::tasks::{Tasks, Watched};
 use super::tracer::{Level, TraceError, TraceOptions, Traced, Tracer};
@@ -43,6 +44,12 @@ pub struct Interval {
 }
 
 impl Interval {
+    fn add_polled(&mut self, found: polled::Found) {
+        self.calls.extend(found.calls);
+        self.stacks.extend(found.stacks);
+        self.gaps.extend(found.gaps);
+    }
+
     fn add(&mut self, found: SlowRecords) {
         self.calls.extend(found.calls);
         self.async_calls.extend(found.async_calls);
@@ -94,6 +101,8 @@ pub struct Observer {
     sampler: Option<Sampler>,
     /// Only if no hook could be attached.
     tasks: Option<Tasks>,
+    /// Likewise, for other programs.
+    polled: Option<PolledCalls>,
     /// `None` if the log cannot be read.
     kernel_log: Option<KernelLog>,
     stacks_read: usize,
@@ -117,13 +126,21 @@ impl Observer {
         };
         let (tracer, mut hooks) = Tracer::start(trace);
         let mut gaps = tracer.gaps().to_vec();
-        let (mut waits, mut tasks) = (None, None);
+        if !tracer.sees() && of_others {
+            // Calls and the functions in which they sleep are still found.
+            gaps.iter_mut()
+                .take(1)
+                .for_each(|gap| gap.what = "exact times of calls, and who made them wait".to_owned());
+        }
+        let (mut waits, mut tasks, mut polled) = (None, None, None);
         if tracer.sees() {
             waits = start_waits(&wanted, &tracer, &traced, &mut hooks, &mut gaps);
         } else {
             let (reader, missing) = Tasks::watch(watched(&traced));
             tasks = reader;
             gaps.extend(missing);
+            polled =
+                of_others.then(|| PolledCalls::new(watched(&traced), wanted.threshold_ns.max(polled::SHORTEST_NS)));
         }
         give_back_memory();
         let kernel_log = KernelLog::open().map_err(|gap| gaps.push(gap)).ok();
@@ -133,6 +150,7 @@ impl Observer {
             waits,
             sampler: Some(Sampler::start(sampler)),
             tasks,
+            polled,
             kernel_log,
             stacks_read: 0,
             second_ns: monotonic_ns(),
@@ -149,6 +167,9 @@ impl Observer {
             drop(waits.interval(start_ns, start_ns));
             drop(waits.service_times());
         }
+        if let Some(polled) = &mut self.polled {
+            polled.begin();
+        }
         self.second_ns = start_ns;
     }
 
@@ -159,6 +180,9 @@ impl Observer {
             let settled = if look.is_last() { Settled::ALL } else { Settled::now() };
             let found = self.tracer.with_stacks(|stacks| waits.slow_records(&interval.calls, stacks, settled));
             interval.add(found);
+        }
+        if let Some(polled) = &mut self.polled {
+            interval.add_polled(if look.is_last() { polled.finish() } else { polled.take() });
         }
         let ends = look.is_last() || look.ns() >= self.second_ns.saturating_add(SECOND_NS);
         let second_ns = ends.then(|| std::mem::replace(&mut self.second_ns, look.ns()));
@@ -190,8 +214,9 @@ impl Observer {
     }
 
     fn take_stacks(&mut self, interval: &mut Interval) {
-        interval.stacks = self.tracer.stacks_from(self.stacks_read);
-        self.stacks_read += interval.stacks.len();
+        let stacks = self.tracer.stacks_from(self.stacks_read);
+        self.stacks_read += stacks.len();
+        interval.stacks.extend(stacks);
     }
 
     /// Stops sampling while the target still exists. Returns the last samples, and how many were taken late.
@@ -260,6 +285,18 @@ impl Observer {
         self.tasks.is_some()
     }
 
+    /// If slow calls are found by looking at the threads in /proc: the shortest that is certainly seen, ns.
+    #[must_use]
+    pub fn polled_ns_min(&self) -> Option<u64> {
+        self.polled.as_ref().map(|_| polled::SHORTEST_NS)
+    }
+
+    /// Whether the calls of any thread could be seen in /proc.
+    #[must_use]
+    pub fn polled_threads(&self) -> bool {
+        self.polled.as_ref().is_some_and(PolledCalls::saw_threads)
+    }
+
     /// Whether operations of io_uring and libaio are timed.
     #[must_use]
     pub fn sees_waits(&self) -> bool {
@@ -268,6 +305,9 @@ impl Observer {
 
     /// Follows a process that began after the recording: its calls, or without hooks its delay accounts.
     pub fn add_process(&mut self, pid: u32) -> Result<(), HostError> {
+        if let Some(polled) = &mut self.polled {
+            polled.add_process(pid);
+        }
         match &mut self.tasks {
             Some(tasks) => tasks.add_process(pid),
             None => self.tracer.add_target(pid).map_err(|why| HostError::NoTracing { why })?,
@@ -376,6 +416,7 @@ mod tests {
             waits: None,
             sampler: None,
             tasks: None,
+            polled: None,
             kernel_log: None,
             stacks_read: 0,
             second_ns: 0,

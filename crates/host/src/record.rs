@@ -219,7 +219,7 @@ fn who_pays(level: Level, cost: Option<&Result<HookCost, TraceError>>) -> String
             cost.added_ns, cost.without_ns, cost.with_ns
         ),
         Some(Err(why)) => {
-            format!("cannot follow calls of other programs here ({why}); recording only the kernel's counters")
+            format!("cannot trace here ({why}); looking once a millisecond at the threads in /proc instead")
         }
     }
 }
@@ -236,7 +236,7 @@ fn watch(
     let what = session.header.target.what.clone();
     session.header.clock = Clock { start_ns, wall_offset_ns: Some(wall_offset_ns()) };
     session.event(start_ns, EventKind::Start(what.clone()))?;
-    if session.observer.level == Level::Sleeps {
+    if session.observer.level == Level::Sleeps || session.observer.polled_ns_min().is_some() {
         session.event(start_ns, EventKind::Timing { every_call: false })?;
     }
     session.publish_header()?;
@@ -417,13 +417,17 @@ fn observed(
 ) -> Vec<Observed> {
     // At level 0, calls that did not sleep are not seen, so the number of calls is unknown.
     let level = session.observer.level;
-    let timed = (level != Level::Sleeps).then_some(counts.calls);
+    let polled = session.observer.polled_threads();
+    let timed = (level != Level::Sleeps && !polled).then_some(counts.calls);
     let blind = session.observer.tracer.gaps().first().filter(|_| !session.observer.tracer.sees());
     let by_sleeps = level == Level::Sleeps && !session.observer.sees_waits();
     let mut seen = match blind {
         None if by_sleeps => [AccessKind::FileCalls, AccessKind::PageFaults]
             .map(|access| Observed::missed(access, "no hook finds calls by their sleeps here", "record with --level 1"))
             .to_vec(),
+        Some(_) if polled => {
+            vec![Observed::timed(AccessKind::FileCalls, None), Observed::timed(AccessKind::PageFaults, None)]
+        }
         Some(gap) => vec![
             Observed::missed(AccessKind::FileCalls, gap.why.clone(), gap.remedy.clone()),
             Observed::missed(AccessKind::PageFaults, gap.why.clone(), gap.remedy.clone()),

@@ -53,7 +53,10 @@ impl Session {
         header.machine = machine::describe();
         header.time_distorted |= machine::is_emulated(&header.machine);
         header.target.file_system = header.target.directory.as_deref().and_then(file_system_of);
-        header.notes.extend(what_is_missing(&observer.tracer, &traced).map(Note::Text));
+        if let Some(shortest_ns) = observer.polled_ns_min() {
+            header.threshold_ns = header.threshold_ns.max(shortest_ns);
+        }
+        header.notes.extend(what_is_missing(&observer.tracer, &traced, header.threshold_ns).map(Note::Text));
         if matches!(header.target.file_system.as_deref(), Some("tmpfs" | "ramfs")) {
             header.notes.push(
                 "the files are on tmpfs: no block device, journal or writeback is involved in these calls".into(),
@@ -229,14 +232,21 @@ fn end_of(header: &Header) -> u64 {
 }
 
 /// The note at the top of the report if no hook could be attached.
-fn what_is_missing(tracer: &Tracer, traced: &Traced) -> Option<String> {
+fn what_is_missing(tracer: &Tracer, traced: &Traced, threshold_ns: u64) -> Option<String> {
     let gap = tracer.gaps().first().filter(|_| !tracer.sees())?;
     let how = if gap.remedy.is_empty() { String::new() } else { format!("; to allow it, {}", gap.remedy) };
-    let so = match traced {
-        Traced::Own => "slow calls are timed, but without segments",
-        Traced::Others(_) => "no call of the target is timed; this report uses only the kernel's counters",
-    };
-    Some(format!("ran without kernel tracing, so {so} ({}){how}", gap.why))
+    Some(match traced {
+        Traced::Own => {
+            format!("ran without kernel tracing, so slow calls are timed, but without segments ({}){how}", gap.why)
+        }
+        Traced::Others(_) => format!(
+            "ran without kernel tracing ({}): calls of {} and longer were found by reading each millisecond in which \
+             kernel function each thread sleeps, so times are known to about 1 ms, and who made a call wait is not \
+             seen{how}",
+            gap.why,
+            Nanos(threshold_ns)
+        ),
+    })
 }
 
 /// The type of the file system that contains `path`: that of the deepest mount point above it.

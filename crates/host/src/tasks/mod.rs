@@ -25,6 +25,47 @@ pub enum Watched {
     Threads(Vec<u32>),
 }
 
+impl Watched {
+    /// Also watches a process that began later.
+    pub fn add_process(&mut self, pid: u32) {
+        if let Watched::Processes(pids) = self {
+            pids.push(pid);
+        }
+    }
+
+    /// Pairs of (the process or thread that gets the row, its threads).
+    #[must_use]
+    pub fn threads(&self, proc: &Path) -> Vec<(u32, Vec<u32>)> {
+        let of_process = |pid: u32| (pid, numbers_in(&proc.join(format!("{pid}/task"))));
+        match self {
+            Watched::Threads(tids) => tids.iter().map(|&tid| (tid, vec![tid])).collect(),
+            Watched::Processes(pids) => with_children(proc, pids).into_iter().map(of_process).collect(),
+            Watched::Cgroup(directory) => {
+                let text = fs::read_to_string(directory.join("cgroup.procs")).unwrap_or_default();
+                text.lines().filter_map(|line| line.trim().parse().ok()).map(of_process).collect()
+            }
+        }
+    }
+}
+
+/// The processes and their children. Without CONFIG_PROC_CHILDREN the kernel lists no children.
+fn with_children(proc: &Path, pids: &[u32]) -> Vec<u32> {
+    let (mut found, mut known): (Vec<u32>, HashSet<u32>) = (pids.to_vec(), pids.iter().copied().collect());
+    let mut at = 0;
+    // One more than the limit shows that the limit was reached.
+    while let Some(&pid) = found.get(at).filter(|_| found.len() <= PROCESSES_MAX) {
+        at += 1;
+        for tid in numbers_in(&proc.join(format!("{pid}/task"))) {
+            let children = fs::read_to_string(proc.join(format!("{pid}/task/{tid}/children")));
+            let children = children.unwrap_or_default();
+            found.extend(
+                children.split_whitespace().filter_map(|child| child.parse().ok()).filter(|&c| known.insert(c)),
+            );
+        }
+    }
+    found
+}
+
 /// At most this many processes, with one row each; further processes are a gap.
 const PROCESSES_MAX: usize = 256;
 /// The shortest interval between two readings. The interval is also at least `PERIOD_PER_LOOK` times the duration of a
@@ -90,9 +131,7 @@ impl Tasks {
     }
 
     pub fn add_process(&mut self, pid: u32) {
-        if let Watched::Processes(pids) = &mut self.watched {
-            pids.push(pid);
-        }
+        self.watched.add_process(pid);
     }
 
     /// One row per process (per thread for own threads), if the next reading is due.
@@ -101,7 +140,7 @@ impl Tasks {
             return None;
         }
         let mut series = Series::new(Table::Workload);
-        for (owner, tids) in self.threads() {
+        for (owner, tids) in self.watched.threads(&self.root) {
             self.add(owner, &tids);
         }
         for (owner, (name, counts)) in &self.sums {
@@ -138,37 +177,6 @@ impl Tasks {
             }
             *sum = sum.plus(&now.minus(&before));
         }
-    }
-
-    /// Pairs of (the process or thread that gets the row, its threads).
-    fn threads(&self) -> Vec<(u32, Vec<u32>)> {
-        let of_process = |pid: u32| (pid, numbers_in(&self.root.join(format!("{pid}/task"))));
-        match &self.watched {
-            Watched::Threads(tids) => tids.iter().map(|&tid| (tid, vec![tid])).collect(),
-            Watched::Processes(pids) => self.with_children(pids).into_iter().map(of_process).collect(),
-            Watched::Cgroup(directory) => {
-                let text = fs::read_to_string(directory.join("cgroup.procs")).unwrap_or_default();
-                text.lines().filter_map(|line| line.trim().parse().ok()).map(of_process).collect()
-            }
-        }
-    }
-
-    /// The processes and their children. Without CONFIG_PROC_CHILDREN the kernel lists no children.
-    fn with_children(&self, pids: &[u32]) -> Vec<u32> {
-        let (mut found, mut known): (Vec<u32>, HashSet<u32>) = (pids.to_vec(), pids.iter().copied().collect());
-        let mut at = 0;
-        // One more than the limit shows that the limit was reached.
-        while let Some(&pid) = found.get(at).filter(|_| found.len() <= PROCESSES_MAX) {
-            at += 1;
-            for tid in numbers_in(&self.root.join(format!("{pid}/task"))) {
-                let children = fs::read_to_string(self.root.join(format!("{pid}/task/{tid}/children")));
-                let children = children.unwrap_or_default();
-                found.extend(
-                    children.split_whitespace().filter_map(|child| child.parse().ok()).filter(|&c| known.insert(c)),
-                );
-            }
-        }
-        found
     }
 
     fn counts(&self, owner: u32, tid: u32) -> Option<(String, Counts)> {

@@ -1,0 +1,361 @@
+//! Turns looks at one thread into slow calls.
+
+use std::collections::HashMap;
+
+use super::read::{Accounts, Sample, Syscall, ThreadFiles};
+use crate::tracer::calls::{self, BytesArg, FileArg, OffsetArg};
+use flatwater_recording::{Call, Cause, CauseBasis, DurationBasis, OpKind, Segment, Stack, StackId, symbol};
+
+/// More segments are joined to the last one as unexplained time.
+const SEGMENTS_MAX: usize = 4_096;
+/// Keep at most this many stacks: one for each kernel function in which a thread slept.
+const STACKS_MAX: usize = 4_096;
+
+/// The stacks that were seen: the scheduler and one function.
+#[derive(Debug, Default)]
+pub struct Stacks {
+    ids: HashMap<String, StackId>,
+    new: Vec<Stack>,
+}
+
+impl Stacks {
+    fn id(&mut self, function: &str) -> Option<StackId> {
+        if let Some(id) = self.ids.get(function) {
+            return Some(*id);
+        }
+        let next = u32::try_from(self.ids.len()).ok().filter(|_| self.ids.len() < STACKS_MAX)?;
+        self.ids.insert(function.to_owned(), StackId(next));
+        self.new.push(Stack { id: StackId(next), frames: frames(function).map(str::to_owned).to_vec() });
+        Some(StackId(next))
+    }
+
+    /// Stacks that were not returned before.
+    pub fn take_new(&mut self) -> Vec<Stack> {
+        std::mem::take(&mut self.new)
+    }
+}
+
+/// A thread asleep is in schedule(), called by this function or by a primitive of the scheduler or of a lock in between.
+fn frames(function: &str) -> [&str; 2] {
+    ["schedule", function]
+}
+
+/// What a thread did in an interval of its call.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Interval {
+    ns: u64,
+    cause: Cause,
+    duration: DurationBasis,
+    basis: CauseBasis,
+    stack: Option<StackId>,
+}
+
+#[derive(Debug)]
+struct UnderWay {
+    call: Syscall,
+    start_ns: u64,
+    /// The end of the last interval.
+    until_ns: u64,
+    intervals: Vec<Interval>,
+    accounts: Accounts,
+    file: Option<String>,
+    name: String,
+    /// Set while the thread runs, which may be inside of the call or after it.
+    running_from: Option<u64>,
+}
+
+/// The calls of one thread.
+#[derive(Debug)]
+pub struct ThreadCalls {
+    pid: u32,
+    tid: u32,
+    threshold_ns: u64,
+    looked_ns: Option<u64>,
+    under_way: Option<UnderWay>,
+}
+
+impl ThreadCalls {
+    #[must_use]
+    pub fn new(pid: u32, tid: u32, threshold_ns: u64) -> ThreadCalls {
+        ThreadCalls { pid, tid, threshold_ns, looked_ns: None, under_way: None }
+    }
+
+    #[must_use]
+    pub fn pid(&self) -> u32 {
+        self.pid
+    }
+
+    /// Adds a look. Returns the call that is over, if it was slow.
+    pub fn add(&mut self, at_ns: u64, sample: Sample, files: &ThreadFiles, stacks: &mut Stacks) -> Option<Call> {
+        let before_ns = self.looked_ns.replace(at_ns).unwrap_or(at_ns);
+        match sample {
+            Sample::Running => {
+                if let Some(known) = &mut self.under_way {
+                    known.running_from.get_or_insert(before_ns);
+                }
+                None
+            }
+            Sample::Interruptible => self.end(midpoint(before_ns, at_ns)),
+            Sample::Uninterruptible { call, function, accounts } => {
+                let stack = function.as_deref().and_then(|function| stacks.id(function));
+                let cause =
+                    function.as_deref().and_then(|name| symbol::meaning(&frames(name)).map(|found| found.cause));
+                let asleep = |ns| Interval {
+                    ns,
+                    cause: cause.unwrap_or(Cause::Unexplained),
+                    duration: DurationBasis::Sampled,
+                    basis: if cause.is_some() { CauseBasis::Stack } else { CauseBasis::Elimination },
+                    stack,
+                };
+                if let Some(known) = self.under_way.as_mut().filter(|known| known.continues(&call, &accounts)) {
+                    known.extend(before_ns, at_ns, &accounts, asleep);
+                    return None;
+                }
+                let over = self.end(midpoint(before_ns, at_ns));
+                // A wait outside of system calls is a page fault only if it waits for memory or a file.
+                if call.number >= 0 || cause.is_some() {
+                    let begun_ns = midpoint(before_ns, at_ns);
+                    self.under_way = Some(UnderWay {
+                        call,
+                        start_ns: begun_ns,
+                        until_ns: at_ns,
+                        intervals: vec![asleep(at_ns - begun_ns)],
+                        accounts,
+                        file: file_of(&call, files),
+                        name: files.name(),
+                        running_from: None,
+                    });
+                }
+                over
+            }
+        }
+    }
+
+    /// The thread was not found any more.
+    pub fn thread_ended(&mut self, at_ns: u64) -> Option<Call> {
+        let before_ns = self.looked_ns.unwrap_or(at_ns);
+        self.end(midpoint(before_ns, at_ns))
+    }
+
+    /// The call that has not returned at the end of the recording.
+    pub fn under_way(&mut self, at_ns: u64) -> Option<Call> {
+        let asleep = self.under_way.as_ref()?.running_from.is_none();
+        let mut call = self.end(at_ns)?;
+        call.still_under_way = asleep;
+        Some(call)
+    }
+
+    /// Ends the call under way at `end_ns`, or when the thread was last seen asleep in it if it ran since.
+    fn end(&mut self, end_ns: u64) -> Option<Call> {
+        let mut known = self.under_way.take()?;
+        let end_ns = match known.running_from {
+            // The look after that from which on the thread ran is about as late.
+            Some(ran_from_ns) => midpoint(known.until_ns, ran_from_ns.max(known.until_ns)),
+            None => end_ns.max(known.until_ns),
+        };
+        let rest_ns = end_ns.saturating_sub(known.until_ns);
+        if let Some(last) = known.intervals.last_mut() {
+            last.ns = last.ns.saturating_add(rest_ns);
+        }
+        let duration_ns = end_ns.saturating_sub(known.start_ns);
+        if duration_ns < self.threshold_ns {
+            return None;
+        }
+        let timed = calls::find(known.call.number);
+        let op = timed.map_or(OpKind::PageFault, |timed| timed.op);
+        let argument = |index: usize| known.call.arguments.get(index).copied();
+        let bytes = timed.and_then(|timed| match timed.bytes {
+            BytesArg::At(index) => argument(index),
+            BytesArg::None | BytesArg::Result => None,
+        });
+        let offset = timed.and_then(|timed| match timed.offset {
+            OffsetArg::At(index) => argument(index),
+            OffsetArg::None | OffsetArg::Position => None,
+        });
+        let segments = segments(&known.intervals);
+        let call = Call::new(op, known.start_ns, duration_ns, segments).by(self.pid, self.tid, known.name);
+        Some(call.on(known.file, bytes, offset))
+    }
+}
+
+impl UnderWay {
+    /// Whether a look found the thread in the same call. A repeated call with equal arguments follows a transfer or
+    /// dirties a page of a mapping, which faults, else it would have nothing to wait for; calls on paths may repeat
+    /// without either, but need little time on the CPU.
+    fn continues(&self, call: &Syscall, accounts: &Accounts) -> bool {
+        let ran_ns = accounts.cpu_ns.saturating_sub(self.accounts.cpu_ns);
+        let known = |accounts: &Accounts| (accounts.transfers, accounts.minor_faults);
+        self.call == *call && known(&self.accounts) == known(accounts) && ran_ns <= cpu_ns_max(call)
+    }
+
+    fn extend(&mut self, before_ns: u64, at_ns: u64, accounts: &Accounts, asleep: impl Fn(u64) -> Interval) {
+        let from_ns = self.until_ns;
+        let slept_from_ns = match self.running_from.take() {
+            Some(_) => {
+                let until_ns = midpoint(before_ns, at_ns);
+                self.ran(until_ns.saturating_sub(from_ns), accounts);
+                until_ns.max(from_ns)
+            }
+            None => from_ns,
+        };
+        self.accounts = *accounts;
+        self.until_ns = at_ns;
+        self.push(asleep(at_ns.saturating_sub(slept_from_ns)));
+    }
+
+    /// Divides time in which the thread did not sleep into the time for which it waited for a CPU, and the rest.
+    fn ran(&mut self, ns: u64, accounts: &Accounts) {
+        let waited_ns = accounts.run_delay_ns.saturating_sub(self.accounts.run_delay_ns).min(ns);
+        let interval = |ns, cause, basis| Interval { ns, cause, duration: DurationBasis::Sampled, basis, stack: None };
+        self.push(interval(waited_ns, Cause::RunQueue, CauseBasis::Counters));
+        self.push(interval(ns - waited_ns, Cause::Compute, CauseBasis::Elimination));
+    }
+
+    fn push(&mut self, interval: Interval) {
+        if interval.ns == 0 {
+            return;
+        }
+        let full = self.intervals.len() >= SEGMENTS_MAX;
+        match self.intervals.last_mut() {
+            Some(last) if (Interval { ns: last.ns, ..interval.clone() }) == *last => {
+                last.ns = last.ns.saturating_add(interval.ns);
+            }
+            Some(last) if full => {
+                (last.cause, last.basis, last.stack) = (Cause::Unexplained, CauseBasis::Elimination, None);
+                last.ns = last.ns.saturating_add(interval.ns);
+            }
+            _ => self.intervals.push(interval),
+        }
+    }
+}
+
+/// A thread that ran longer than this between two waits has probably returned from its call.
+fn cpu_ns_max(call: &Syscall) -> u64 {
+    match calls::find(call.number).map(|timed| timed.file) {
+        Some(FileArg::Descriptor(_) | FileArg::Descriptors(..) | FileArg::Address | FileArg::Nothing) => 50_000_000,
+        Some(FileArg::Path(_) | FileArg::PathAt(_)) | None => 100_000,
+    }
+}
+
+fn midpoint(from_ns: u64, to_ns: u64) -> u64 {
+    from_ns + to_ns.saturating_sub(from_ns) / 2
+}
+
+fn segments(intervals: &[Interval]) -> Vec<Segment> {
+    let mut offset_ns = 0;
+    let tile = |interval: &Interval| {
+        let Interval { ns, cause, duration, basis, stack } = *interval;
+        let segment = Segment::new(offset_ns, ns, cause, duration, basis).with_stack(stack);
+        offset_ns += ns;
+        segment
+    };
+    intervals.iter().filter(|interval| interval.ns > 0).map(tile).collect()
+}
+
+fn file_of(call: &Syscall, files: &ThreadFiles) -> Option<String> {
+    let path = |index: usize| files.path_of(*call.arguments.get(index)?);
+    match calls::find(call.number)?.file {
+        FileArg::Descriptor(index) => path(index),
+        FileArg::Descriptors(first, second) => path(first).or_else(|| path(second)),
+        // The path is in the program's memory.
+        FileArg::Path(_) | FileArg::PathAt(_) | FileArg::Address | FileArg::Nothing => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use super::super::read::{Accounts, Sample, Syscall, ThreadFiles};
+    use super::{Stacks, ThreadCalls};
+    use flatwater_recording::{Call, Cause, OpKind};
+
+    const MS: u64 = 1_000_000;
+
+    fn call(number: i64, arguments: [u64; 6]) -> Syscall {
+        let number = i32::try_from(number).expect("a number of a system call");
+        Syscall { number, arguments, stack_pointer: 1, instruction_pointer: 2 }
+    }
+
+    fn asleep(call: Syscall, function: &str, accounts: Accounts) -> Sample {
+        Sample::Uninterruptible { call, function: Some(function.to_owned()), accounts }
+    }
+
+    fn fsync(function: &str) -> Sample {
+        asleep(call(libc::SYS_fsync, [3, 0, 0, 0, 0, 0]), function, Accounts::default())
+    }
+
+    /// Looks once a millisecond, then finds the thread waiting for an event.
+    fn calls(samples: Vec<Sample>) -> Vec<Call> {
+        let place = tempfile::tempdir().expect("a directory");
+        let own = place.path().join("7/task/7");
+        std::fs::create_dir_all(&own).expect("created");
+        std::fs::write(own.join("syscall"), "running\n").expect("written");
+        std::fs::write(own.join("comm"), "db\n").expect("written");
+        std::fs::create_dir(own.join("fd")).expect("created");
+        std::os::unix::fs::symlink("/data/wal", own.join("fd/3")).expect("a link");
+        let files = ThreadFiles::open(place.path(), 7, 7).expect("readable");
+        let (mut thread, mut stacks) = (ThreadCalls::new(7, 7, 2 * MS), Stacks::default());
+        let samples = samples.into_iter().chain([Sample::Interruptible]);
+        let looks = (1..).map(|ms| ms * MS).zip(samples);
+        let found: Vec<Call> = looks.filter_map(|(at, sample)| thread.add(at, sample, &files, &mut stacks)).collect();
+        assert!(found.iter().all(Call::tiles), "{found:?}");
+        found
+    }
+
+    fn times(call: &Call) -> Vec<(Cause, u64)> {
+        call.segments.iter().map(|segment| (segment.cause, segment.ns / 1_000)).collect()
+    }
+
+    #[test]
+    fn looks_at_one_call_are_joined_and_its_time_is_divided_by_function() {
+        let mut looks = vec![Sample::Interruptible];
+        looks.extend([fsync("folio_wait_bit"), fsync("folio_wait_bit"), fsync("jbd2_log_wait_commit")]);
+        let [found] = &calls(looks)[..] else { panic!("one call") };
+        assert_eq!((found.op, found.start_ns, found.duration_ns), (OpKind::Fsync, 3 * MS / 2, 3 * MS));
+        assert_eq!((found.file.as_deref(), &*found.thread, found.pid), (Some("/data/wal"), "db", 7));
+        let [(_, 1_500), (Cause::JournalCommit, 1_500)] = times(found)[..] else { panic!("{found:?}") };
+    }
+
+    #[test]
+    fn a_completed_transfer_or_a_fault_separates_equal_calls() {
+        let write = |accounts| asleep(call(libc::SYS_write, [1, 9, 4096, 0, 0, 0]), "balance_dirty_pages", accounts);
+        let transfers = |count| Accounts { transfers: Some(count), ..Accounts::default() };
+        let looks = [4, 4, 4, 4, 5, 5, 5].map(|count| write(transfers(count))).to_vec();
+        let found = calls(looks);
+        assert_eq!(found.iter().map(|call| call.duration_ns).collect::<Vec<_>>(), [7 * MS / 2, 3 * MS]);
+        assert!(found.iter().all(|call| call.bytes == Some(4096)));
+        let msync = |minor_faults| {
+            let accounts = Accounts { minor_faults, ..Accounts::default() };
+            asleep(call(libc::SYS_msync, [4096, 4096, 4, 0, 0, 0]), "folio_wait_bit", accounts)
+        };
+        assert_eq!(calls([1, 1, 1, 2, 2, 2].map(msync).to_vec()).len(), 2);
+    }
+
+    #[test]
+    fn time_on_the_cpu_between_two_waits_of_a_call_is_divided_by_schedstat() {
+        let at = |cpu_ns, run_delay_ns| Accounts { cpu_ns, run_delay_ns, ..Accounts::default() };
+        let wait = |accounts| asleep(call(libc::SYS_fsync, [3, 0, 0, 0, 0, 0]), "folio_wait_bit", accounts);
+        let looks = vec![wait(at(0, 0)), Sample::Running, Sample::Running, Sample::Running, wait(at(MS, 2 * MS))];
+        let [found] = &calls(looks)[..] else { panic!("one call") };
+        let waited: Vec<_> = times(found).into_iter().filter(|(cause, _)| *cause == Cause::RunQueue).collect();
+        assert_eq!(waited, [(Cause::RunQueue, 2_000)]);
+        // Calls on paths need no such time: the thread has returned and has called again.
+        let unlink = |cpu_ns| asleep(call(libc::SYS_unlinkat, [5, 9, 0, 0, 0, 0]), "folio_wait_bit", at(cpu_ns, 0));
+        let looks = vec![unlink(0), unlink(0), unlink(0), Sample::Running, unlink(MS), unlink(MS), unlink(MS)];
+        assert_eq!(calls(looks).len(), 2);
+    }
+
+    #[test]
+    fn a_wait_outside_of_calls_is_a_page_fault_only_if_its_function_is_known() {
+        let outside = |function: &str| asleep(call(-1, [0; 6]), function, Accounts::default());
+        let fault = calls(vec![outside("folio_wait_bit"), outside("folio_wait_bit"), outside("folio_wait_bit")]);
+        assert_eq!(fault.iter().map(|call| call.op).collect::<Vec<_>>(), [OpKind::PageFault]);
+        assert!(calls(vec![outside("do_exit"), outside("do_exit"), outside("do_exit"), outside("do_exit")]).is_empty());
+    }
+
+    #[test]
+    fn a_directory_that_is_not_a_thread_is_gone() {
+        assert!(ThreadFiles::open(Path::new("/proc"), 1, u32::MAX).is_err());
+    }
+}
