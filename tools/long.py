@@ -43,7 +43,7 @@ PARTS = {
         ["env", *LINT, CARGO, "nextest", "run", *SHARED, "--run-ignored", "all", "-E", "all() - test(/^ballista::/)"],
     ]),
     # Every question on DataFusion, without the long tests and the S3 server.
-    "fleet-questions": (6, ["crates/fleet"], [
+    "fleet-questions": (9, ["crates/fleet"], [
         ["env", *LINT, CARGO, "nextest", "run", *SHARED, "-E", "test(/^(questions|page|bad_input)::/) | test(/^ask::/)"],
     ]),
     # The fleet without DataFusion: pushes, compaction, findings, rollouts and hostile hosts.
