@@ -102,10 +102,13 @@ java_library() {
     local pom=precursor/java/pom.xml stamp
     stamp=$HOME/.m2/flatwater-$(sha256sum "$pom" | cut -c1-16)
     [ -e "$stamp" ] && return 0
-    echo "setup: getting Maven's plugins and JUnit" >&2
     # One short test, since surefire chooses JUnit's provider only when it runs one.
-    mvn -q -B -f "$pom" -Dtest=FrameTest package ||
-        fail "cannot download what $pom needs: connect to repo.maven.apache.org, or copy ~/.m2/repository"
+    local build=(mvn -q -B -f "$pom" -Dtest=FrameTest package)
+    if ! "${build[@]}" -o >/dev/null 2>&1; then
+        echo "setup: getting Maven's plugins and JUnit" >&2
+        "${build[@]}" ||
+            fail "cannot download what $pom needs: connect to repo.maven.apache.org, or copy ~/.m2/repository"
+    fi
     touch "$stamp"
 }
 
