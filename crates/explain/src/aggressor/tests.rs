@@ -177,7 +177,7 @@ fn a_flush_is_not_the_devices_slowness_with_data() {
     });
     let finding = top(&builder.explained()).clone();
     assert_eq!((finding.cause, finding.answerable.as_ref().map(|to| to.flush)), (CauseId::DeviceSlow, Some(0.98)));
-    assert!(evidence_text(&finding).contains("98 ms in flushes"), "{}", evidence_text(&finding));
+    assert!(evidence_text(&finding).contains("98 ms in write-cache flushes"), "{}", evidence_text(&finding));
 }
 
 #[test]
