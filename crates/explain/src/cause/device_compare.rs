@@ -229,7 +229,11 @@ mod tests {
     fn requests_and_their_parts_are_counted_once() {
         let windows = [(200, 10, 5), (200, 10, 5), (5, 10, 30), (5, 10, 30), (5, 10, 30)];
         let finding = with_parts(&windows).found(&ENTRY).expect("5 MiB/s where it did 200");
-        assert!(evidence_text(&finding).contains("30 ms per request against 5 ms at the peak"), "{}", evidence_text(&finding));
+        assert!(
+            evidence_text(&finding).contains("30 ms per request against 5 ms at the peak"),
+            "{}",
+            evidence_text(&finding)
+        );
     }
 
     #[test]

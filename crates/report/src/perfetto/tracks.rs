@@ -32,11 +32,11 @@ const TEXT_BYTES_MAX: usize = 1024;
 
 /// A text of a recording for a name or an annotation.
 pub fn short(text: &str) -> String {
-    let mut short = clean(text.get(..text.floor_char_boundary(TEXT_BYTES_MAX)).unwrap_or(text));
-    if text.len() > TEXT_BYTES_MAX {
-        short.push_str(" ...");
+    if text.len() <= TEXT_BYTES_MAX {
+        return clean(text);
     }
-    short
+    let end = (0..=TEXT_BYTES_MAX).rev().find(|end| text.is_char_boundary(*end)).unwrap_or(0);
+    clean(text.get(..end).unwrap_or_default()) + " ..."
 }
 
 #[derive(Debug)]
