@@ -40,7 +40,7 @@ fn frames(function: &str) -> [&str; 2] {
     ["schedule", function]
 }
 
-/// What a thread did in an interval of its call.
+/// An interval of a call, with the cause of its time.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Interval {
     ns: u64,

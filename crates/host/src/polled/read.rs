@@ -53,7 +53,7 @@ pub enum Sample {
     Interruptible,
 }
 
-/// The files of a thread. That of its calls stays open: it cannot come to belong to another thread.
+/// The /proc files of a thread. The `syscall` file stays open, so it cannot become the file of another thread.
 #[derive(Debug)]
 pub struct ThreadFiles {
     place: PathBuf,
