@@ -40,7 +40,7 @@ fn frames(function: &str) -> [&str; 2] {
     ["schedule", function]
 }
 
-/// An interval of a call, with the cause of its time.
+/// An interval of a call and its cause.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Interval {
     ns: u64,
