@@ -193,7 +193,7 @@ def fio(directory, groups, seconds, *options):
     """Starts fio in these cgroups."""
     join = "".join(f"echo $$ > {group}/cgroup.procs; " for group in groups)
     words = ["fio", "--output-format=json", f"--directory={directory}", "--time_based=1", "--fallocate=none",
-             f"--runtime={seconds}", "--ioengine=psync", "--percentile_list=95", *options]
+             f"--runtime={seconds * 1000:.0f}ms", "--ioengine=psync", "--percentile_list=95", *options]
     return subprocess.Popen(["sh", "-c", join + 'exec "$@"', "sh", *words], stdout=subprocess.PIPE, text=True)
 
 
@@ -221,7 +221,7 @@ def neighbour(directory, groups, load, seat, in_flight, seconds):
     return fio(directory, groups, seconds, *options)
 
 
-def with_fio(made, pair, plan, seconds=2, rounds=5):
+def with_fio(made, pair, plan, seconds=1.5, rounds=4):
     """The median over rounds of the victim's 95th percentile beside fio's neighbour over those alone before and after."""
     operation, load, relation = pair
     seat = next(seat for seat in plan["neighbours"] if seat["where"] == relation)
@@ -246,7 +246,7 @@ def with_fio(made, pair, plan, seconds=2, rounds=5):
 def measure(flatwater, build, pair, truth):
     with Layout() as layout:
         made = build(layout)
-        words = [flatwater, "probe", *made["paths"], "-t", "22s", "--neighbour", pair[1], "--format", "json"]
+        words = [flatwater, "probe", *made["paths"], "-t", "20s", "--neighbour", pair[1], "--format", "json"]
         if "cgroup" in made:
             words += ["--cgroup", made["cgroup"]]
         ran = subprocess.run(words, capture_output=True, text=True)

@@ -59,7 +59,7 @@ pub struct PairResult {
     /// Absent if there were too few calls.
     #[serde(flatten)]
     pub found: Option<Comparison>,
-    /// Absent if the calls were not harmed.
+    /// Absent if the calls did not become slower, or are isolated.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub mechanism: Option<Found>,
     /// What the neighbour did.
@@ -144,16 +144,17 @@ impl Report {
         PlainTable { title: format!("{} ({})", seat.relation.text(), seat.path), head: head.collect(), rows }
     }
 
-    /// The pairs that are not isolated, worst first.
+    /// The pairs whose calls became slower, worst first.
     fn details(&self) -> PlainTable {
         let mut harmed: Vec<&PairResult> = self.pairs.iter().filter(|pair| pair.mechanism.is_some()).collect();
         let value =
             |pair: &PairResult| pair.found.as_ref().and_then(|found| found.ratio).map_or(0.0, |ratio| ratio.value);
         harmed.sort_by(|one, other| value(other).total_cmp(&value(one)));
-        let head =
-            ["call", "beside", "where", "latency", "alone", "beside it", "mechanism"].map(str::to_owned).to_vec();
+        let head = ["call", "beside", "where", "verdict", "latency", "alone", "beside it", "mechanism"]
+            .map(str::to_owned)
+            .to_vec();
         let rows = harmed.iter().map(|pair| pair.row()).collect();
-        PlainTable { title: "Pairs that are not isolated".to_owned(), head, rows }
+        PlainTable { title: "Calls that became slower".to_owned(), head, rows }
     }
 
     /// Each reason for "not proven" once, with the number of pairs.
@@ -205,6 +206,7 @@ impl PairResult {
             self.operation.text().to_owned(),
             self.load.text().to_owned(),
             self.relation.text().to_owned(),
+            self.verdict.text().to_owned(),
             quantile + &ratio,
             time(found.map(|found| found.alone_ns)),
             time(found.map(|found| found.beside_ns)),

@@ -18,7 +18,7 @@ use super::mechanism::{Attribution, Found, Pair};
 use super::output::{PairResult, PlanText, Report};
 use super::place::{Place, PlaceError};
 use super::plan::{Load, Operation, Relation};
-use super::statistic::{Round, compare};
+use super::statistic::{Comparison, Round, compare};
 use super::verdict::{self, Reach, Verdict};
 use super::work::Total;
 use phases::Phases;
@@ -250,8 +250,9 @@ fn judge(options: &Options, seats: &Seats, plan: PlanText, measured: &Measured) 
                 memory_limited: seat.memory.limit_bytes.is_some(),
                 neighbour_pid: measured.pids.get(index).copied().unwrap_or_default(),
             };
-            let harmed = matches!(verdict, Verdict::Degraded | Verdict::Severe);
-            let mechanism = harmed.then(|| {
+            // Also of calls that became slower by too little for a verdict.
+            let slower = verdict != Verdict::Isolated && found.as_ref().is_some_and(Comparison::is_slower);
+            let mechanism = slower.then(|| {
                 let (alone, beside) = measured.phases.spans((index, load));
                 attribution.as_ref().map_or(Found::UNKNOWN, |of| of.mechanism(&pair, &alone, &beside))
             });

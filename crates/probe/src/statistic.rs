@@ -66,6 +66,12 @@ impl Comparison {
     pub fn growth_ns(&self) -> u64 {
         self.beside_ns.saturating_sub(self.alone_ns)
     }
+
+    /// Whether the calls became slower at all: the interval excludes 1.
+    #[must_use]
+    pub fn is_slower(&self) -> bool {
+        self.ratio.is_some_and(|ratio| ratio.low > 1.0)
+    }
 }
 
 /// Compares the rounds; `None` if there are too few calls on one side. The same seed gives the same interval.
@@ -193,6 +199,15 @@ mod tests {
         assert!(one.ratio.is_none() && one.growth_max_ns().is_infinite(), "one round has no interval");
         assert_eq!(compare(&[], 1), None);
         assert_eq!(compare(&[Round { alone: vec![1; 900], beside: vec![] }], 1), None);
+    }
+
+    #[test]
+    fn calls_are_slower_if_the_interval_excludes_one() {
+        let slower = |beside| {
+            let rounds = vec![Round { alone: vec![10; 100], beside: vec![beside; 100] }; 4];
+            compare(&rounds, 1).map(|found| found.is_slower())
+        };
+        assert_eq!([slower(30), slower(10), slower(5)], [Some(true), Some(false), Some(false)]);
     }
 
     #[test]

@@ -13,8 +13,8 @@ mod victim;
 /// The recorder's directory below its working directory.
 pub use recorder::DIRECTORY as RECORDING;
 
-use std::io::{BufRead, Write};
-use std::path::PathBuf;
+use std::io::{self, BufRead, Write};
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -80,18 +80,39 @@ const SWEEP_PAUSE: Duration = Duration::from_millis(200);
 const QUIET_ROUNDS: u32 = 3;
 
 /// Serves one probe; ends with its standard input.
-pub fn serve() -> std::io::Result<()> {
+pub fn serve() -> io::Result<()> {
     let mut line = String::new();
     std::io::stdin().lock().read_line(&mut line)?;
     // Any user can execute this verb; without an order it does nothing.
     let order: Order = serde_json::from_str(&line).map_err(std::io::Error::other)?;
+    begin(&order).and_then(|()| perform(order.role)).inspect_err(|error| answer(&format!("{FAILED}{error}")))
+}
+
+/// Joins the cgroups and drops privileges.
+fn begin(order: &Order) -> io::Result<()> {
     for file in &order.procs {
-        std::fs::write(file, std::process::id().to_string())?;
+        join(file).map_err(|error| io::Error::new(error.kind(), format!("cannot join {}: {error}", file.display())))?;
     }
     if !matches!(order.role, Role::Recorder { .. } | Role::Sweeper) {
-        privileges::drop_on_all_threads(Needs::default()).map_err(std::io::Error::other)?;
+        privileges::drop_on_all_threads(Needs::default()).map_err(io::Error::other)?;
     }
-    let served = match order.role {
+    Ok(())
+}
+
+/// Without the right to join a cgroup this process may already be in it: that of the probe.
+fn join(file: &Path) -> io::Result<()> {
+    let pid = std::process::id().to_string();
+    match std::fs::write(file, &pid) {
+        Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
+            let members = std::fs::read_to_string(file)?;
+            if members.lines().any(|member| member == pid) { Ok(()) } else { Err(error) }
+        }
+        joined => joined,
+    }
+}
+
+fn perform(role: Role) -> io::Result<()> {
+    match role {
         Role::Victim { seed } => victim::serve(seed),
         Role::Neighbour { limits, own } => neighbour::serve(limits, own),
         Role::Recorder { pid, threshold_ns } => recorder::serve(pid, threshold_ns),
@@ -99,8 +120,7 @@ pub fn serve() -> std::io::Result<()> {
             sweep();
             Ok(())
         }
-    };
-    served.inspect_err(|error| answer(&format!("{FAILED}{error}")))
+    }
 }
 
 /// Waits for the end of the probe; if it did not end in order, undoes what it left.
