@@ -22,6 +22,7 @@ import time
 import aggressors
 import counters
 import latencies
+import printed
 import victims
 import victims_more
 import victims_other
@@ -92,7 +93,8 @@ def one(options, images, victim_type, aggressor_type, number):
     """One run on a new stage."""
     stage = Stage(images, options.image_mib, aggressor_type.takes_cpus, victim_type.filesystem)
     try:
-        lasts = options.seconds + SETTLE_S + MARGIN_S
+        recordings = 2 if options.printed else 1
+        lasts = recordings * (options.seconds + SETTLE_S + MARGIN_S)
         victim, aggressor = victim_type(stage, lasts), aggressor_type(stage, options.fixed)
         aggressor.prepare(victim)
         victim.prepare()
@@ -114,12 +116,28 @@ def one(options, images, victim_type, aggressor_type, number):
             stood_ms = below.stood_ms()
             load = os.getloadavg()[0]
             disturbed = {**others.so_far(), "late_ms": round(canary.late_ms(), 2), "stood_ms": stood_ms, "load": round(load, 1)}
+        tried = tried_fix(options, victim, explained, kept) if options.printed else None
         aggressor.stop()
         own = victim.own_log(window)
+        if tried:
+            tried |= {"before_ms": own["p99_ms"], "with_ms": victim.own_log(tried.pop("window"))["p99_ms"]}
         victim.stop()
-        return {**row(victim, aggressor, number, explained, own, watch), "others": disturbed}
+        return {**row(victim, aggressor, number, explained, own, watch), "others": disturbed, "printed": tried}
     finally:
         stage.close()
+
+
+def tried_fix(options, victim, explained, kept):
+    """Applies the first printed fix beside the running neighbour, and records again; None if no fix has commands."""
+    fix = printed.first(explained)
+    if fix is None:
+        return None
+    with printed.applied(fix) as errors:
+        time.sleep(SETTLE_S)
+        again_at = kept.with_name(kept.name + "-printed")
+        shutil.rmtree(again_at, ignore_errors=True)
+        _, window = record(options, victim, again_at, lambda: None)
+    return {"text": fix["text"], "commands": fix["commands"], "errors": errors, "window": window}
 
 
 def found(explained):
@@ -177,6 +195,7 @@ def main():
     parser.add_argument("--out", type=pathlib.Path)
     parser.add_argument("--keep", help="directory for the recordings")
     parser.add_argument("--fixed", action="store_true", help="apply each neighbour's fix, to see whether it is still felt")
+    parser.add_argument("--printed", action="store_true", help="apply the first printed fix, and measure the program's p99 again")
     parser.add_argument("--short", action="store_true",
                         help="fail unless each pair was felt and judged correctly in one of --runs attempts")
     parser.add_argument("--image-mib", type=int, default=2048, help="size of the file system of the programs")
@@ -239,7 +258,7 @@ def perform(options, images):
         top = result["findings"][0]
         print(f"{victim.name} beside {aggressor.name}: worst {result['own']['worst_ms']:.0f} ms by its own log; {result['slow']} "
               f"slow calls, {top['cause']}, {[one['program'] for one in top['aggressors']]}, others {result['others']}", flush=True)
-    print(table(rows))
+    print(printed.table(rows) if options.printed else table(rows))
     if failed:
         print(f"programs: {failed} runs failed and are not in the table", file=sys.stderr)
     if options.short:

@@ -69,17 +69,23 @@ pub fn run(args: &Args) -> anyhow::Result<Status> {
 }
 
 /// The resources that the reproduction may use here. A vm and the model have their own disk.
-fn bounds(args: &Args) -> anyhow::Result<Bounds> {
+fn bounds(args: &Args) -> Result<Bounds, Usage> {
     if args.on == "host" {
-        preflight::place_of_volume(&args.directory).map_err(Usage::new)?;
+        return Ok(Bounds { file_system: args.file_system.clone(), ..host_bounds(&args.directory)? });
     }
-    let free = preflight::Free::at(&args.directory);
-    let of_disk = |bytes: u64| if args.on == "host" { bytes / DISK_PART } else { 1 << 30 };
-    Ok(Bounds {
-        disk_bytes: of_disk(free.disk_bytes),
-        memory_bytes: free.memory_bytes.unwrap_or(1 << 30) / 2,
-        file_system: args.file_system.clone(),
-    })
+    let memory_bytes = memory(&preflight::Free::at(&args.directory));
+    Ok(Bounds { disk_bytes: 1 << 30, memory_bytes, file_system: args.file_system.clone() })
+}
+
+/// What a reproduction on this machine may use, with its volume below this directory.
+pub fn host_bounds(directory: &Path) -> Result<Bounds, Usage> {
+    preflight::place_of_volume(directory).map_err(Usage::new)?;
+    let free = preflight::Free::at(directory);
+    Ok(Bounds { disk_bytes: free.disk_bytes / DISK_PART, memory_bytes: memory(&free), file_system: None })
+}
+
+fn memory(free: &preflight::Free) -> u64 {
+    free.memory_bytes.unwrap_or(1 << 30) / 2
 }
 
 fn check(args: &Args, text: &str, out: &Dir, recording: &Recording) -> anyhow::Result<Status> {
@@ -100,15 +106,15 @@ fn check(args: &Args, text: &str, out: &Dir, recording: &Recording) -> anyhow::R
     let reproduced = common::read(&at.proc_path())?;
     let sides = [recording, &reproduced].map(flatwater_explain::explain);
     let found = reproduce::compare((recording, &sides[0]), (&reproduced, &sides[1]));
-    print(args, &found)?;
+    print(args, &found, scenario.fixes.first().map(|fix| fix.name.as_str()))?;
     Ok(if found.is_reproduced() { Status::Done } else { Status::NotProven })
 }
 
-fn print(args: &Args, found: &Reproduction) -> anyhow::Result<()> {
+fn print(args: &Args, found: &Reproduction, fix: Option<&str>) -> anyhow::Result<()> {
     if args.format == "json" {
         return common::print(&serde_json::to_string_pretty(found)?);
     }
-    common::print(&flatwater_report::reproduction::text(found, Path::new(&args.out)))
+    common::print(&flatwater_report::reproduction::text(found, Path::new(&args.out), fix))
 }
 
 impl run::Args {

@@ -1,6 +1,6 @@
 //! `flatwater verify SCENARIO --fix NAME`: proves whether a change of settings helps, by interleaved runs.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -9,24 +9,27 @@ use anyhow::Context;
 use super::common::{self, Usage};
 use super::message::number;
 use super::progress::Bar;
+use super::reproduce;
 use super::stop::{self, AtOnce};
 use crate::status::Status;
 use flatwater_experiment::figure::Figure;
+use flatwater_experiment::proof::{Proof, proof};
 use flatwater_experiment::trial::Arm;
-use flatwater_experiment::verify::{Pace, Performer, Sides, verify};
+use flatwater_experiment::verify::{Pace, Performer, Sides, Tried, verify};
+use flatwater_explain::Fix;
 use flatwater_host::run::{Progress, RunOptions};
 use flatwater_host::setup::{self, Applied, SetupContext};
 use flatwater_recording::units::Nanos;
 use flatwater_recording::{Recording, Setup, Source};
 use flatwater_report::{html, versus};
 use flatwater_safefs::Dir;
-use flatwater_workload::scenario::Scenario;
+use flatwater_workload::scenario::{Scenario, builtin};
 
 #[derive(Debug, clap::Args)]
 pub struct Args {
-    /// A built-in scenario or a .toml file.
+    /// A built-in scenario, a .toml file, or a recording: the scenario that it is a run of, or one that imitates it.
     scenario: String,
-    /// A fix by name: one of the scenario's, or `precursor`.
+    /// A fix by name: one of the scenario's, or `precursor`; of a recording by its number in the report.
     #[arg(long, value_name = "NAME")]
     fix: Option<String>,
     /// A fix as a change of settings; repeatable.
@@ -72,7 +75,7 @@ pub struct Args {
 }
 
 pub fn run(args: &Args) -> anyhow::Result<Status> {
-    let a = scenario(args)?;
+    let (a, fix) = scenario(args)?;
     let judge = Figure::parse(args.judge.as_deref().or(a.judge.as_deref()).unwrap_or("p99.9")).map_err(Usage::new)?;
     let pace = Pace::of(args.settle, args.block, &a);
     if args.set.iter().chain(&args.with).any(|assignment| common::names_model(assignment)) {
@@ -80,7 +83,8 @@ pub fn run(args: &Args) -> anyhow::Result<Status> {
             "--set kernel= selects the model's kernel, but verify measures this machine (use it with `run --on sim`)"
         ));
     }
-    let sides = Sides::new(a, pace, args.fix.as_deref(), &args.set).map_err(Usage::new)?;
+    let sides =
+        Sides::new(a, pace, fix.as_ref().map_or_else(|| named(args), Tried::Fix), &args.set).map_err(Usage::new)?;
     sides.check_permission(args.apply).map_err(Usage::new)?;
     let stop = stop::on_signal(AtOnce::Restore)?;
     let progress = Bar::new();
@@ -114,16 +118,43 @@ pub fn run(args: &Args) -> anyhow::Result<Status> {
         .unwrap_or_else(|| Status::of_verdict(found.verdict, !found.runs.is_empty())))
 }
 
-/// Loads the scenario that both sides share.
-fn scenario(args: &Args) -> Result<Scenario, Usage> {
-    let mut scenario = Scenario::load(&args.scenario).map_err(Usage::new)?;
+fn named(args: &Args) -> Tried<'_> {
+    args.fix.as_deref().map_or(Tried::Assignments, Tried::Named)
+}
+
+/// Loads the scenario that both sides share, and the fix of a recording's report.
+fn scenario(args: &Args) -> anyhow::Result<(Scenario, Option<Fix>)> {
+    let is_recording = builtin::find(&args.scenario).is_none() && Path::new(&args.scenario).is_dir();
+    let (mut scenario, fix) = if is_recording {
+        let proof = of_recording(args)?;
+        proof.notes.iter().for_each(|note| common::say(format_args!("flatwater: {note}")));
+        (proof.scenario, Some(proof.fix))
+    } else {
+        (Scenario::load(&args.scenario).map_err(Usage::new)?, None)
+    };
     for assignment in &args.with {
         scenario.set(assignment).map_err(Usage::new)?;
     }
     if let Some(scale) = &args.scale {
         scenario.set_scale(scale).map_err(Usage::new)?;
     }
-    Ok(scenario)
+    Ok((scenario, fix))
+}
+
+fn of_recording(args: &Args) -> anyhow::Result<Proof> {
+    let path = Path::new(&args.scenario);
+    let number = args.fix.as_deref().and_then(|fix| fix.parse::<usize>().ok()).ok_or_else(|| {
+        Usage::new(format!(
+            "{} is a recording: give --fix N, the number of a fix that `flatwater explain {}` prints",
+            path.display(),
+            path.display()
+        ))
+    })?;
+    let recording = common::read(path)?;
+    let explanation = flatwater_explain::explain(&recording);
+    let bounds = reproduce::host_bounds(&args.directory)?;
+    let found = proof(&recording, &explanation, number, &bounds);
+    Ok(found.map_err(|why| Usage::new(format!("{}: {why}", path.display())))?)
 }
 
 /// Performs each run on this host, each with a separate directory for its recording.

@@ -4,7 +4,8 @@
 //! - [`verify`] performs an interleaved trial of a fix; [`trial`] holds its statistics.
 //! - [`agree`] measures how far two recordings of one scenario agree, for example of two kernels.
 //! - [`whatif`] runs a scenario with other settings and chooses among them.
-//! - [`reproduce`] writes a scenario that imitates a recording, and compares both.
+//! - [`reproduce`] writes a scenario that imitates a recording, and compares both; [`proof`] is the trial of a fix of
+//!   a recording's report.
 //! - [`judge`] computes the figures that recordings are judged by, [`windowed`] the same figures from resampled
 //!   windows, [`bootstrap`] their intervals, and [`verdict`] turns an interval into better, worse or not proven.
 //!
@@ -17,6 +18,7 @@ pub mod bootstrap;
 pub mod compare;
 pub mod figure;
 pub mod judge;
+pub mod proof;
 pub mod reproduce;
 pub mod trial;
 pub mod verdict;

@@ -10,6 +10,7 @@ use crate::figure::Figure;
 use crate::judge::{self, logarithm, main_operation, stall_by_cause};
 use crate::trial::{Arm, LostBoth, Run, Trial, Verification, arm_of};
 use crate::verdict::{Ratio, Verdict};
+use flatwater_explain::Fix;
 use flatwater_recording::knob::{self, KnobError, nearest};
 use flatwater_recording::units::Nanos;
 use flatwater_recording::{Cause, KnobPlace, OpKind, Recording, Setup};
@@ -81,6 +82,17 @@ impl Pace {
     }
 }
 
+/// The fix that a trial tries.
+#[derive(Clone, Copy, Debug)]
+pub enum Tried<'a> {
+    /// Only assignments.
+    Assignments,
+    /// A fix of the scenario by its name.
+    Named(&'a str),
+    /// A fix of a report.
+    Fix(&'a Fix),
+}
+
 /// The scenario without (`a`) and with the fix (`b`).
 #[derive(Clone, Debug)]
 pub struct Sides {
@@ -90,15 +102,17 @@ pub struct Sides {
 }
 
 impl Sides {
-    /// `b` is `a` with the fix named `fix` and the assignments `set`.
-    pub fn new(mut a: Scenario, pace: Pace, fix: Option<&str>, set: &[String]) -> Result<Sides, VerifyError> {
+    /// `b` is `a` with the fix and the assignments `set`.
+    pub fn new(mut a: Scenario, pace: Pace, fix: Tried<'_>, set: &[String]) -> Result<Sides, VerifyError> {
         if pace.block.0 < BLOCK_NS_MIN {
             return Err(VerifyError::BlockTooShort);
         }
         a.duration = Nanos(pace.whole_ns());
         let mut b = a.clone();
-        if let Some(name) = fix {
-            b.setup = b.setup.with(&named_fix(&a, name)?);
+        match fix {
+            Tried::Assignments => {}
+            Tried::Named(name) => b.setup = b.setup.with(&named_fix(&a, name)?),
+            Tried::Fix(fix) => b.setup = b.setup.with(&fix.set()),
         }
         for assignment in set {
             b.set(assignment)?;
@@ -292,7 +306,7 @@ impl<'a> Runs<'a> {
 
 #[cfg(test)]
 mod tests {
-    use super::{Pace, Performer, Sides, VerifyError, verify};
+    use super::{Pace, Performer, Sides, Tried, VerifyError, verify};
     use crate::judge::Judge;
     use crate::trial::Arm;
     use crate::verdict::Verdict;
@@ -329,7 +343,7 @@ mod tests {
         let scenario = Scenario::load("journal").expect("built in");
         let pace = Pace::of(Some(Nanos(0)), Some(Nanos(1_000_000_000)), &scenario);
         let set: Vec<String> = set.iter().map(|&assignment| assignment.to_owned()).collect();
-        Sides::new(scenario, pace, None, &set)
+        Sides::new(scenario, pace, Tried::Assignments, &set)
     }
 
     #[test]

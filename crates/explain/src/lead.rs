@@ -8,6 +8,7 @@ use super::Finding;
 use super::aggressor::{Aggressor, Links, Means, Member, ender, is_kernel};
 use super::cause::{CauseId, lock_names};
 use super::facts::Facts;
+use super::fix::Party;
 use super::role::Role;
 use super::server::Server;
 use super::victim::{Groups, Victim};
@@ -125,14 +126,7 @@ fn name(victim: &Victim) -> String {
 /// The aggressor as printed: `dd (pid 812, cgroup /jobs/backup)`.
 #[must_use]
 pub fn who(aggressor: &Aggressor) -> String {
-    let pids = match aggressor.pids.as_slice() {
-        [] => String::new(),
-        [pid] => format!("pid {pid}"),
-        pids => format!("{} processes", pids.len()),
-    };
-    let cgroup = aggressor.cgroup.as_ref().map(|path| format!("cgroup {path}"));
-    let about: Vec<String> = [pids].into_iter().chain(cgroup).filter(|text| !text.is_empty()).collect();
-    if about.is_empty() { aggressor.program.clone() } else { format!("{} ({})", aggressor.program, about.join(", ")) }
+    Party::of(aggressor).to_string()
 }
 
 /// A part of the target as printed: `its thread bio_aof`, `postgres: checkpointer (pid 77)`, `rustc (3 processes)`.

@@ -7,7 +7,6 @@ use super::failed;
 use super::fix::{self, Place};
 use super::focus::Judged;
 use super::precedence::{self, Candidate, Situation};
-use super::since::fit;
 use super::victim::Groups;
 use super::{
     Conclusion, Explanation, Finding, Fix, Focus, Focused, confidence, lead, log_lines, lru, operations, profile,
@@ -95,7 +94,9 @@ fn findings(facts: &Facts<'_>) -> Vec<Finding> {
     for finding in &mut findings {
         complete(finding, facts, &place);
     }
-    stages::join(findings)
+    let mut findings = stages::join(findings);
+    stages::number_fixes(&mut findings);
+    findings
 }
 
 /// Causes that have no candidate beside others.
@@ -123,7 +124,7 @@ fn complete(finding: &mut Finding, facts: &Facts<'_>, place: &Place<'_>) {
     lru::describe(finding, facts.recording);
     let fixes = std::mem::take(&mut finding.fixes);
     let worth = fixes.into_iter().filter_map(|fix| settings::fit(fix, finding, facts.recording));
-    finding.fixes = worth.map(|fix| fit(fix, facts)).filter_map(|fix| fix.at(place)).collect();
+    finding.fixes = worth.filter_map(|fix| fix.at(place)).collect();
     log_lines::attach(facts, finding);
     finding.share = finding.lost_ns.filter(|_| facts.total_ns() > 0).map(|ns| part(ns, facts.total_ns()));
     confidence::assign(finding, facts.recording.header.source);
@@ -151,7 +152,7 @@ fn blamed(mut finding: Finding, facts: &Facts<'_>) -> Finding {
     let own: Vec<Fix> = finding.aggressors.iter().flat_map(|aggressor| fix::against(aggressor, facts)).collect();
     if !own.is_empty() {
         // An aggressor that fills the queue also fills a deeper one.
-        finding.fixes.retain(|fix| fix.set.get("queue.nr_requests").is_none());
+        finding.fixes.retain(|fix| fix.setting().is_none_or(|(key, _)| key != knob!("queue.nr_requests")));
     }
     finding.fixes.splice(0..0, own);
     finding

@@ -3,6 +3,7 @@
 //! The header has the settings at the start; events have later changes (a scenario's timeline).
 
 use super::{Evidence, Finding, Fix};
+use flatwater_recording::knob::Key;
 use flatwater_recording::units::Bytes;
 use flatwater_recording::{EventKind, KnobKind, KnobPlace, Recording, Setup, Source, knob};
 
@@ -60,37 +61,33 @@ enum Stronger {
 
 /// Fixes by degree. The limits are the kernel's (vm.watermark_scale_factor, mm/page_alloc.c: at most 1000 before
 /// 6.x), or the point beyond which other programs lose more than is gained.
-const DEGREES: &[(&str, Stronger)] = &[
-    ("vm.watermark_scale_factor", Stronger::Up { to: 1000 }),
-    ("vm.compaction_proactiveness", Stronger::Up { to: 100 }),
-    ("queue.nr_requests", Stronger::Up { to: 1024 }),
-    ("placement.fifo_priority", Stronger::Up { to: 10 }),
-    ("vm.dirty_bytes", Stronger::Down { to: 4 << 20 }),
-    ("vm.dirty_background_bytes", Stronger::Down { to: 1 << 20 }),
-    ("vm.dirty_expire_centisecs", Stronger::Down { to: 100 }),
-    ("vm.vfs_cache_pressure", Stronger::Down { to: 10 }),
+const DEGREES: &[(Key, Stronger)] = &[
+    (knob!("vm.watermark_scale_factor"), Stronger::Up { to: 1000 }),
+    (knob!("vm.compaction_proactiveness"), Stronger::Up { to: 100 }),
+    (knob!("queue.nr_requests"), Stronger::Up { to: 1024 }),
+    (knob!("placement.fifo_priority"), Stronger::Up { to: 10 }),
+    (knob!("vm.dirty_bytes"), Stronger::Down { to: 4 << 20 }),
+    (knob!("vm.dirty_background_bytes"), Stronger::Down { to: 1 << 20 }),
+    (knob!("vm.dirty_expire_centisecs"), Stronger::Down { to: 100 }),
+    (knob!("vm.vfs_cache_pressure"), Stronger::Down { to: 10 }),
 ];
 
 /// The fix adapted to the settings in force; a stronger one if the proposed value is already in force. `None` if
 /// nothing more can be proposed, or if no file sets the knob and the recording is not of the simulator.
 #[must_use]
 pub fn fit(fix: Fix, finding: &Finding, recording: &Recording) -> Option<Fix> {
-    let has_no_file = |key: &str| knob::find(key).is_ok_and(|knob| knob.place == KnobPlace::NoFile);
-    if recording.header.source != Source::Sim && fix.set.iter().any(|(key, _)| has_no_file(key)) {
+    let Some((key, value)) = fix.setting() else { return Some(fix) };
+    let has_no_file = knob::find(key.name()).is_ok_and(|knob| knob.place == KnobPlace::NoFile);
+    if recording.header.source != Source::Sim && has_no_file {
         return None;
     }
     let setup = at_stall(recording, finding);
-    let degree = DEGREES.iter().find_map(|(key, degree)| Some((*key, degree, fix.set.number(key)?)));
-    let Some((key, degree, proposed)) = degree else {
-        let in_force = !fix.set.is_empty() && fix.set.iter().all(|(key, value)| setup.get(key) == Some(value));
-        return (!in_force).then_some(fix);
+    let degree = DEGREES.iter().find(|(known, _)| *known == key);
+    let Some((degree, proposed)) = degree.and_then(|(_, degree)| Some((degree, value.parse::<u64>().ok()?))) else {
+        return (setup.get(key.name()) != Some(value)).then_some(fix);
     };
     // A limit of 0 bytes is not set: the one in percent applies.
-    let (Ok(proposed), Some(now)) =
-        (u64::try_from(proposed), setup.number(key).and_then(|now| u64::try_from(now).ok()))
-    else {
-        return Some(fix);
-    };
+    let Some(now) = setup.number(key.name()).and_then(|now| u64::try_from(now).ok()) else { return Some(fix) };
     let further = match *degree {
         Stronger::Up { .. } if now < proposed => return Some(fix),
         Stronger::Down { .. } if now > proposed || now == 0 => return Some(fix),
@@ -99,13 +96,12 @@ pub fn fit(fix: Fix, finding: &Finding, recording: &Recording) -> Option<Fix> {
     };
     (further != now).then(|| {
         let text = format!("{} ({} is in force)", fix.text, shown(key, now));
-        knob::Key::find(key)
-            .map_or_else(|_| Fix::advice(text.clone()), |key| Fix::knob(text.clone(), key, &further.to_string()))
+        Fix::knob(text, key, &further.to_string())
     })
 }
 
-fn shown(key: &str, value: u64) -> String {
-    match knob::find(key).map(|knob| knob.kind) {
+fn shown(key: Key, value: u64) -> String {
+    match knob::find(key.name()).map(|knob| knob.kind) {
         Ok(KnobKind::Size { .. }) => Bytes(value).to_string(),
         _ => value.to_string(),
     }
@@ -124,7 +120,7 @@ mod tests {
 
     fn proposes(builder: RecordingBuilder, key: &str) -> Option<String> {
         let findings = builder.explained().findings;
-        findings.iter().flat_map(|finding| &finding.fixes).find_map(|fix| fix.set.get(key).map(str::to_owned))
+        findings.iter().flat_map(|finding| &finding.fixes).find_map(|fix| fix.set().get(key).map(str::to_owned))
     }
 
     #[test]

@@ -4,6 +4,7 @@
 use serde::Serialize;
 
 use super::cause::CauseId;
+use super::fix::Action;
 use super::{Aggressor, Answerable, Evidence, Finding, Fix};
 use flatwater_recording::{CauseBasis, DurationBasis};
 
@@ -49,9 +50,28 @@ fn same_answer(one: &Finding, other: &Finding) -> bool {
     fn who(aggressor: &Aggressor) -> (&str, Option<&str>) {
         (&aggressor.program, aggressor.cgroup.as_deref())
     }
-    let same_first = one.fixes.first().is_some_and(|fix| Some(fix) == other.fixes.first());
+    let first = |finding: &Finding| {
+        finding.fixes.first().map(|fix| fix.action.clone()).filter(|action| *action != Action::Advice)
+    };
+    let same_first = first(one).is_some() && first(one) == first(other);
     let some = !one.aggressors.is_empty();
     some && same_first && one.aggressors.iter().map(who).eq(other.aggressors.iter().map(who))
+}
+
+/// Numbers the fixes from 1, in the order in which a report prints them: a finding's own, then its stages'.
+pub fn number_fixes(findings: &mut [Finding]) {
+    let all = findings.iter_mut().flat_map(|finding| {
+        let of_stages = finding.stages.iter_mut().flat_map(|stage| &mut stage.fixes);
+        finding.fixes.iter_mut().chain(of_stages)
+    });
+    all.zip(1..).for_each(|(fix, number)| fix.number = number);
+}
+
+impl Finding {
+    /// The fixes of the finding and its stages, in the order of their numbers.
+    pub fn all_fixes(&self) -> impl Iterator<Item = &Fix> {
+        self.fixes.iter().chain(self.stages.iter().flat_map(|stage| &stage.fixes))
+    }
 }
 
 fn stage(finding: Finding, of: &Finding) -> Stage {
@@ -64,25 +84,40 @@ fn stage(finding: Finding, of: &Finding) -> Stage {
         cause_basis: finding.cause_basis,
         answerable: finding.answerable,
         evidence: finding.evidence,
-        fixes: finding.fixes.into_iter().filter(|fix| !of.fixes.contains(fix)).collect(),
+        fixes: finding.fixes.into_iter().filter(|fix| !of.fixes.iter().any(|known| known.is_same(fix))).collect(),
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::join;
+    use super::{join, number_fixes};
     use crate::aggressor::Means;
     use crate::cause::CauseId;
+    use crate::fix::{Action, Change, Party, Resource};
     use crate::{Aggressor, Evidence, Finding, Fix};
 
-    fn finding(cause: CauseId, programs: &[&str], fixes: &[&str]) -> Finding {
+    fn finding(cause: CauseId, programs: &[&str], fixes: &[Fix]) -> Finding {
         let mut finding = Finding::inferred(cause, 0.9, cause.name());
-        let by = |program: &&str| {
-            Aggressor::by(program, vec![7], (0.5, 1_000), Means::Queue, Evidence::new("requests", 1.0, ""))
-        };
-        finding.aggressors = programs.iter().map(by).collect();
-        finding.fixes = fixes.iter().map(|text| Fix::advice(*text)).collect();
+        finding.aggressors = programs.iter().copied().map(by).collect();
+        finding.fixes = fixes.to_vec();
         finding
+    }
+
+    fn by(program: &str) -> Aggressor {
+        Aggressor::by(program, vec![7], (0.5, 1_000), Means::Queue, Evidence::new("requests", 1.0, ""))
+    }
+
+    fn limit(bytes_per_s: u64) -> Fix {
+        let resource = Resource::WriteRate { disk: Some("vda".to_owned()), bytes_per_s };
+        Fix::against(Action::Limit { party: Party::of(&by("dd")), resource })
+    }
+
+    fn elsewhere() -> Fix {
+        Fix::against(Action::Change { party: Party::of(&by("dd")), change: Change::DeviceForData })
+    }
+
+    fn scheduler() -> Fix {
+        Fix::knob("a scheduler", knob!("queue.scheduler"), "bfq")
     }
 
     fn causes(findings: &[Finding]) -> Vec<(CauseId, Vec<CauseId>)> {
@@ -91,29 +126,50 @@ mod tests {
 
     #[test]
     fn findings_with_one_aggressor_and_one_fix_are_one_finding_with_stages() {
-        let joined = join(vec![
-            finding(CauseId::DeviceQueueStarved, &["dd"], &["limit dd", "a scheduler"]),
-            finding(CauseId::Lock, &["dd"], &["keep dd off the file"]),
-            finding(CauseId::DeviceWait, &["dd"], &["limit dd", "a scheduler", "another device"]),
-            finding(CauseId::PageWriteback, &["dd"], &["limit dd"]),
+        let mut joined = join(vec![
+            finding(CauseId::DeviceQueueStarved, &["dd"], &[limit(4 << 20), scheduler()]),
+            finding(CauseId::Lock, &["dd"], &[elsewhere()]),
+            finding(CauseId::DeviceWait, &["dd"], &[limit(4 << 20), scheduler(), elsewhere()]),
+            finding(CauseId::PageWriteback, &["dd"], &[limit(4 << 20)]),
         ]);
         let expected =
             [(CauseId::DeviceQueueStarved, vec![CauseId::DeviceWait, CauseId::PageWriteback]), (CauseId::Lock, vec![])];
         assert_eq!(causes(&joined), expected);
-        let fixes: Vec<&str> = joined[0].stages[0].fixes.iter().map(|fix| fix.text.as_str()).collect();
-        assert_eq!(fixes, ["another device"], "no fix is lost, and none is printed twice");
+        number_fixes(&mut joined);
+        let numbers = |finding: &Finding| -> Vec<(usize, Action)> {
+            finding.all_fixes().map(|fix| (fix.number, fix.action.clone())).collect()
+        };
+        let first = [limit(4 << 20), scheduler(), elsewhere()].map(|fix| fix.action);
+        assert_eq!(
+            numbers(&joined[0]),
+            (1..).zip(first).collect::<Vec<_>>(),
+            "no fix is lost, and none is there twice"
+        );
+        assert_eq!(numbers(&joined[1]), [(4, elsewhere().action)]);
+    }
+
+    #[test]
+    fn fixes_are_the_same_by_value_and_not_by_their_text() {
+        let worded = |bytes: u64, text: &str| Fix { text: text.to_owned(), ..limit(bytes) };
+        let both = |one: Fix, other: Fix| {
+            let second = finding(CauseId::PageWriteback, &["dd"], &[other]);
+            join(vec![finding(CauseId::DeviceWait, &["dd"], &[one]), second]).len()
+        };
+        assert_eq!(both(worded(4 << 20, "limit dd"), worded(4 << 20, "limit what dd writes")), 1);
+        assert_eq!(both(worded(4 << 20, "limit dd"), worded(8 << 20, "limit dd")), 2);
+        assert_eq!(both(Fix::advice("look elsewhere"), Fix::advice("look elsewhere")), 2, "advice is not a value");
     }
 
     #[test]
     fn other_answers_stay_findings_of_their_own() {
         let two = |a: Finding, b: Finding| assert_eq!(join(vec![a, b]).len(), 2);
-        two(finding(CauseId::DeviceWait, &["dd"], &["limit"]), finding(CauseId::PageWriteback, &["tar"], &["limit"]));
-        two(
-            finding(CauseId::DeviceWait, &["dd"], &["limit"]),
-            finding(CauseId::PageWriteback, &["dd", "tar"], &["limit"]),
-        );
-        // Without an aggressor, equal advice does not make one story.
-        two(finding(CauseId::DeviceWait, &[], &["limit"]), finding(CauseId::PageWriteback, &[], &["limit"]));
-        two(finding(CauseId::DeviceWait, &["dd"], &[]), finding(CauseId::PageWriteback, &["dd"], &[]));
+        let wait = |by: &[&str], fixes: &[Fix]| finding(CauseId::DeviceWait, by, fixes);
+        let written = |by: &[&str], fixes: &[Fix]| finding(CauseId::PageWriteback, by, fixes);
+        let limit = [limit(4 << 20)];
+        two(wait(&["dd"], &limit), written(&["tar"], &limit));
+        two(wait(&["dd"], &limit), written(&["dd", "tar"], &limit));
+        // Without an aggressor, an equal fix does not make one story.
+        two(wait(&[], &limit), written(&[], &limit));
+        two(wait(&["dd"], &[]), written(&["dd"], &[]));
     }
 }

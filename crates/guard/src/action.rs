@@ -2,38 +2,11 @@
 
 use std::fmt;
 
+use flatwater_recording::CgroupFile;
 use flatwater_recording::units::Bytes;
 use serde::{Deserialize, Serialize};
 
 use crate::group::GroupPath;
-
-/// A file of cgroup v2 that the guard may set.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-#[non_exhaustive]
-pub enum Knob {
-    IoMax,
-    IoWeight,
-    MemoryHigh,
-    CpuMax,
-    CpuWeight,
-}
-
-impl Knob {
-    pub const ALL: [Knob; 5] = [Knob::IoMax, Knob::IoWeight, Knob::MemoryHigh, Knob::CpuMax, Knob::CpuWeight];
-
-    /// The name of the file.
-    #[must_use]
-    pub fn file(self) -> &'static str {
-        match self {
-            Knob::IoMax => "io.max",
-            Knob::IoWeight => "io.weight",
-            Knob::MemoryHigh => "memory.high",
-            Knob::CpuMax => "cpu.max",
-            Knob::CpuWeight => "cpu.weight",
-        }
-    }
-}
 
 /// A block device, as `io.max` names it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -90,13 +63,13 @@ pub const WEIGHT_DEFAULT: u32 = 100;
 
 impl Setting {
     #[must_use]
-    pub fn knob(self) -> Knob {
+    pub fn file(self) -> CgroupFile {
         match self {
-            Setting::IoMax { .. } => Knob::IoMax,
-            Setting::IoWeight { .. } => Knob::IoWeight,
-            Setting::MemoryHigh { .. } => Knob::MemoryHigh,
-            Setting::CpuMax { .. } => Knob::CpuMax,
-            Setting::CpuWeight { .. } => Knob::CpuWeight,
+            Setting::IoMax { .. } => CgroupFile::IoMax,
+            Setting::IoWeight { .. } => CgroupFile::IoWeight,
+            Setting::MemoryHigh { .. } => CgroupFile::MemoryHigh,
+            Setting::CpuMax { .. } => CgroupFile::CpuMax,
+            Setting::CpuWeight { .. } => CgroupFile::CpuWeight,
         }
     }
 
@@ -208,14 +181,14 @@ impl Action {
     #[must_use]
     pub fn command(&self) -> String {
         let (group, setting) = (quoted(self.group.as_str()), self.setting);
-        format!("echo '{}' > /sys/fs/cgroup{group}/{}", setting.text(), setting.knob().file())
+        format!("echo '{}' > /sys/fs/cgroup{group}/{}", setting.text(), setting.file().name())
     }
 
     /// The command that undoes `command`.
     #[must_use]
     pub fn undo_command(&self) -> String {
         let (group, setting) = (quoted(self.group.as_str()), self.setting);
-        format!("echo '{}' > /sys/fs/cgroup{group}/{}", setting.default_text(), setting.knob().file())
+        format!("echo '{}' > /sys/fs/cgroup{group}/{}", setting.default_text(), setting.file().name())
     }
 }
 

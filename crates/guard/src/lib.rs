@@ -23,7 +23,7 @@ mod episodes;
 #[cfg(test)]
 mod machine;
 
-pub use action::{Action, Device, Knob, Setting};
+pub use action::{Action, Device, Setting};
 pub use controller::{Advice, Controller, Decision, EpisodeId, Report, Result as EpisodeResult};
 pub use group::GroupPath;
 pub use observe::{

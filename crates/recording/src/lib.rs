@@ -94,7 +94,7 @@ pub use sampled::{ReportedBy, SampledTask};
 pub use schema::{Column, ColumnKey};
 pub use series::{ColumnKind, Entity, Rows, Series, SeriesColumn, Table, Values};
 pub use setup::Setup;
-pub use storage::{Controller, ControllerName, Storage};
+pub use storage::{CgroupFile, Controller, ControllerName, Storage};
 pub use store::{Finished, LateGaps, Limits, ReadError, RecordingWriter, TableError, WriteError, read, write_whole};
 pub use summary::{Blame, HourStart, Summarizer, SummaryError, SummaryOrigin, SummaryRow, Whose};
 pub use task::Task;

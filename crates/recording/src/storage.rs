@@ -46,6 +46,59 @@ impl ControllerName {
     }
 }
 
+/// A limit or weight of a cgroup.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum CgroupFile {
+    IoMax,
+    IoWeight,
+    MemoryMax,
+    MemoryHigh,
+    CpuMax,
+    CpuWeight,
+}
+
+impl CgroupFile {
+    /// The file's name in version 2.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            CgroupFile::IoMax => "io.max",
+            CgroupFile::IoWeight => "io.weight",
+            CgroupFile::MemoryMax => "memory.max",
+            CgroupFile::MemoryHigh => "memory.high",
+            CgroupFile::CpuMax => "cpu.max",
+            CgroupFile::CpuWeight => "cpu.weight",
+        }
+    }
+
+    /// The name of the file with this effect in a cgroup version; `None` if that version has none with one value. In
+    /// version 1 `IoMax` is the limit on writes.
+    #[must_use]
+    pub fn in_version(self, version: u32) -> Option<&'static str> {
+        match (self, version) {
+            (file, 2) => Some(file.name()),
+            (CgroupFile::IoMax, 1) => Some("blkio.throttle.write_bps_device"),
+            (CgroupFile::MemoryMax, 1) => Some("memory.limit_in_bytes"),
+            (CgroupFile::CpuWeight, 1) => Some("cpu.shares"),
+            _ => None,
+        }
+    }
+
+    /// The systemd property that sets the file; of `IoMax` the limit on writes.
+    #[must_use]
+    pub fn unit_property(self) -> &'static str {
+        match self {
+            CgroupFile::IoMax => "IOWriteBandwidthMax",
+            CgroupFile::IoWeight => "IOWeight",
+            CgroupFile::MemoryMax => "MemoryMax",
+            CgroupFile::MemoryHigh => "MemoryHigh",
+            CgroupFile::CpuMax => "CPUQuota",
+            CgroupFile::CpuWeight => "CPUWeight",
+        }
+    }
+}
+
 /// The file system that contains the target's files, and its device.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]

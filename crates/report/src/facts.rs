@@ -177,21 +177,19 @@ fn counted_losses(losses: &Losses) -> Vec<(&'static str, u64)> {
 /// again.
 pub fn prove_command(header: &Header, fixes: &[Fix]) -> Option<String> {
     let scenario = header.scenario.as_ref()?;
-    let fix = fixes.iter().find(|fix| !fix.set.is_empty())?;
-    let set: Vec<String> = fix.set.iter().map(|(key, value)| format!("--set {key}={}", shell_quoted(value))).collect();
-    Some(format!("flatwater verify {} {}", shell_quoted(scenario), set.join(" ")))
+    let (key, value) = fixes.iter().find_map(Fix::setting)?;
+    Some(format!("flatwater verify {} --set {}={}", shell_quoted(scenario), key.name(), shell_quoted(value)))
 }
 
 /// The fix, the settings that no command changes, and the known effect.
 pub fn fix_text(fix: &Fix) -> String {
     let mut text = fix.text.clone();
-    if fix.commands.is_empty() && !fix.set.is_empty() {
-        let set: Vec<String> = fix.set.iter().map(|(key, value)| format!("{key}={value}")).collect();
-        text.push_str(&format!(" ({})", set.join(", ")));
+    if let Some((key, value)) = fix.setting().filter(|_| fix.steps.is_empty()) {
+        text.push_str(&format!(" ({}={value})", key.name()));
     }
     match fix.measured {
         Some(measured) => text.push_str(&format!("; measured: {} ({})", measured.effect, measured.page)),
-        None if !fix.commands.is_empty() => text.push_str("; effect not measured"),
+        None if !fix.steps.is_empty() => text.push_str("; effect not measured"),
         None => {}
     }
     text

@@ -5,9 +5,9 @@ use std::path::Path;
 use super::numbers::time;
 use flatwater_experiment::reproduce::{Reproduction, Side};
 
-/// The comparison as text.
+/// The comparison as text; `fix` is a fix of the scenario in `directory`.
 #[must_use]
-pub fn text(found: &Reproduction, directory: &Path) -> String {
+pub fn text(found: &Reproduction, directory: &Path, fix: Option<&str>) -> String {
     let verdict = if found.is_reproduced() { "reproduced" } else { "not reproduced" };
     let mut text = format!("{verdict}\n{:<24} {:>24} {:>24}\n", "", "recorded", "reproduced");
     let operation = &found.operation;
@@ -40,7 +40,9 @@ pub fn text(found: &Reproduction, directory: &Path) -> String {
         sign(found.same_cause),
         sign(found.same_kind)
     ));
-    let scenario = directory.join("scenario.toml");
-    text.push_str(&format!("prove a fix on it: flatwater verify {} --fix 1\n", scenario.display()));
+    if let Some(fix) = fix {
+        let scenario = directory.join("scenario.toml");
+        text.push_str(&format!("prove a fix on it: flatwater verify {} --fix {fix}\n", scenario.display()));
+    }
     text
 }

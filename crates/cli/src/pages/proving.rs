@@ -27,6 +27,7 @@ pub(super) const PAGES: &[Page] = &[
         task: Task::Prove,
         examples: &[
             ("A fix of a built-in scenario:", "flatwater verify full-cgroup --fix limit"),
+            ("Fix 1 of a recording's report:", "flatwater verify REC --fix 1"),
             (
                 "A setting, judged by one operation:",
                 "flatwater verify journal --set vm.dirty_bytes=64MiB --judge write.p99 --apply",

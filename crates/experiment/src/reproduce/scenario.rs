@@ -4,6 +4,7 @@ use super::group::Group;
 use super::machine::Setup;
 use super::printable;
 use super::words::{Classes, exact_bytes, rounded};
+use crate::proof::has_effect;
 use flatwater_explain::{CauseId, Explanation};
 use flatwater_recording::{OperationKind, Recording};
 
@@ -38,14 +39,13 @@ pub fn text(
         lines.push(String::new());
         lines.extend(workload(group));
     }
-    let cause = explanation.findings.first().map(|finding| finding.cause);
-    for (at, (sentence, set)) in fixes(cause, setup).into_iter().enumerate() {
+    for fix in fixes(explanation, setup) {
         let more = [
             "",
             "[[fix]]",
-            &format!("name = \"{}\"", at + 1),
-            &format!("sentence = \"{sentence}\""),
-            &format!("set = {{ {set} }}"),
+            &format!("name = \"{}\"", fix.name),
+            &format!("sentence = \"{}\"", plain(&fix.sentence)),
+            &format!("set = {{ {} }}", fix.set),
         ]
         .map(str::to_owned);
         if lines.len() + more.len() <= LINES_MAX {
@@ -117,32 +117,50 @@ fn workload(group: &Group) -> Vec<String> {
     lines.iter().flat_map(|line| line.split('\n')).map(str::to_owned).collect()
 }
 
-/// Changes that could help against this cause, each as a sentence and its settings.
-fn fixes(cause: Option<CauseId>, setup: &Setup) -> Vec<(String, String)> {
-    let mut found = Vec::new();
+/// A change that could help, as text of a scenario.
+struct Named {
+    name: String,
+    sentence: String,
+    set: String,
+}
+
+impl Named {
+    fn new(name: &str, sentence: String, set: String) -> Named {
+        Named { name: name.to_owned(), sentence, set }
+    }
+}
+
+/// The fixes of the report that the scenario can set, by their numbers in it, then changes of the scenario's own limits.
+fn fixes(explanation: &Explanation, setup: &Setup) -> Vec<Named> {
     let mib = |bytes: u64| bytes >> 20;
+    let reported = explanation.findings.iter().flat_map(|finding| finding.all_fixes());
+    let settings = reported.filter_map(|fix| Some((fix, fix.setting()?)));
+    let mut found: Vec<Named> = settings
+        .filter(|(_, (key, _))| has_effect(key.name()))
+        .map(|(fix, (key, value))| {
+            Named::new(&fix.number.to_string(), fix.text.clone(), format!("\"{}\" = \"{}\"", key.name(), plain(value)))
+        })
+        .collect();
     if let Some(limit) = setup.memory_limit {
         let more = limit.saturating_mul(4).min(KNOB_MAX);
-        found.push((
-            format!("A memory limit of {} MiB.", mib(more)),
-            format!("\"cgroup.memory_limit\" = \"{}MiB\"", mib(more)),
-        ));
+        let set = format!("\"cgroup.memory_limit\" = \"{}MiB\"", mib(more));
+        found.push(Named::new("memory", format!("A memory limit of {} MiB.", mib(more)), set));
     }
     if let Some(limit) = setup.dirty_limit {
         let more = limit.saturating_mul(16).min(KNOB_MAX);
-        let text = format!("A dirty limit of {} MiB for the device.", mib(more));
-        found.push((text, format!("\"bdi.max_bytes\" = \"{}MiB\"", mib(more).max(1))));
+        let sentence = format!("A dirty limit of {} MiB for the device.", mib(more));
+        found.push(Named::new("dirty", sentence, format!("\"bdi.max_bytes\" = \"{}MiB\"", mib(more).max(1))));
     }
     if let Some(limit) = setup.write_bps {
         let more = limit.saturating_mul(16).min(KNOB_MAX);
-        found.push((format!("A limit of {} MiB/s.", mib(more).max(1)), format!("\"cgroup.write_bps\" = \"{more}B\"")));
+        let sentence = format!("A limit of {} MiB/s.", mib(more).max(1));
+        found.push(Named::new("rate", sentence, format!("\"cgroup.write_bps\" = \"{more}B\"")));
     }
-    if matches!(cause, Some(CauseId::RunQueue | CauseId::CpuContention)) {
-        found.push(("Threads in a real-time class.".to_owned(), "\"placement.fifo_priority\" = 10".to_owned()));
-    } else {
+    let cause = explanation.findings.first().map(|finding| finding.cause);
+    if !matches!(cause, Some(CauseId::RunQueue | CauseId::CpuContention)) {
         let other = if setup.file_system == Some("xfs") { "ext4" } else { "xfs" };
-        let size = "\"mount.size\" = \"1GiB\"";
-        found.push((format!("{other} instead."), format!("\"mount.file_system\" = \"{other}\", {size}")));
+        let set = format!("\"mount.file_system\" = \"{other}\", \"mount.size\" = \"1GiB\"");
+        found.push(Named::new(other, format!("{other} instead."), set));
     }
     found
 }

@@ -1,10 +1,15 @@
 //! Tests of plans and of the scenarios in them.
 
-use flatwater_explain::explain;
-use flatwater_recording::{GroupRole, Header, Limit, OperationFiles, OperationKind, Operations, Recording, Source};
+use flatwater_explain::testing::RecordingBuilder;
+use flatwater_explain::{Fix, explain};
+use flatwater_recording::{
+    Cause, GroupRole, Header, Limit, OpKind, OperationFiles, OperationKind, Operations, Recording, Source,
+};
 use flatwater_workload::scenario::Scenario;
 
 use super::{Bounds, NotReproducible, Plan, plan};
+use crate::proof::proof;
+use crate::verify::{Pace, Sides, Tried};
 
 fn bounds() -> Bounds {
     Bounds { disk_bytes: 1 << 30, memory_bytes: 4 << 30, file_system: None }
@@ -148,4 +153,58 @@ fn a_hostile_recording_makes_a_bounded_scenario() {
             let _ = actors[0].stream.next(1);
         }
     }
+}
+
+/// The recorded operations, and calls that were paused because too many pages are dirty.
+fn throttled() -> Recording {
+    let made = RecordingBuilder::new().slow(OpKind::Write, &[(Cause::DirtyThrottle, 400.0)]);
+    let Recording { operations, operation_files, limits, .. } = recording();
+    made.edit(|made| {
+        made.header.machine.kernel = Some("6.18.0".to_owned());
+        (made.operations, made.operation_files, made.limits) = (operations, operation_files, limits);
+    })
+    .done()
+}
+
+#[test]
+fn a_fix_by_its_number_in_the_report_is_what_the_trial_sets() {
+    let recording = throttled();
+    let explanation = explain(&recording);
+    let reported: Vec<&Fix> = explanation.findings.iter().flat_map(|finding| finding.all_fixes()).collect();
+    let numbers: Vec<usize> = reported.iter().map(|fix| fix.number).collect();
+    assert_eq!(numbers, (1..=reported.len()).collect::<Vec<_>>());
+    let fix = reported.iter().find(|fix| fix.setting().is_some()).expect("a setting");
+    let (key, value) = fix.setting().expect("a setting");
+    let proof = proof(&recording, &explanation, fix.number, &bounds()).expect("a scenario");
+    let pace = Pace::of(None, None, &proof.scenario);
+    let sides = Sides::new(proof.scenario, pace, Tried::Fix(&proof.fix), &[]).expect("two sides");
+    assert_eq!(sides.b.setup.get(key.name()), Some(value));
+    assert_ne!(sides.a.setup.get(key.name()), Some(value));
+    // The scenario file names the fix by the same number.
+    let written = scenario(&planned(&recording).expect("a plan"));
+    let named = written.fixes.iter().find(|one| one.name == fix.number.to_string()).expect("by its number");
+    assert_eq!(named.set.get(key.name()), Some(value));
+}
+
+#[test]
+fn a_fix_that_no_scenario_can_set_is_refused_with_what_to_run() {
+    let recording = throttled();
+    let explanation = explain(&recording);
+    let refused = |recording: &Recording, number: usize| {
+        proof(recording, &explanation, number, &bounds()).expect_err("no").to_string()
+    };
+    let mut fixes = explanation.findings.iter().flat_map(|finding| finding.all_fixes());
+    let advice = fixes.find(|fix| fix.setting().is_none()).expect("advice").number;
+    assert!(refused(&recording, advice).contains("flatwater compare BEFORE AFTER"));
+    assert!(refused(&recording, 0).contains("has no fix 0") && refused(&recording, 99).contains("flatwater explain"));
+    let setting = explanation.findings[0].fixes.iter().find(|fix| fix.setting().is_some()).expect("one").number;
+    let mut imported = recording.clone();
+    imported.header.source = Source::Import;
+    assert!(refused(&imported, setting).contains("flatwater record"));
+    let mut run = recording.clone();
+    run.header.scenario = Some("mine".to_owned());
+    assert!(refused(&run, setting).contains("flatwater verify FILE.toml --set vm."));
+    run.header.scenario = Some("journal".to_owned());
+    let own = proof(&run, &explanation, setting, &bounds()).expect("a built-in scenario");
+    assert_eq!(own.scenario.name, "journal");
 }

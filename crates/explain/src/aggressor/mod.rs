@@ -58,7 +58,7 @@ pub struct Aggressor {
     pub stall_ns: u64,
     /// How it made the calls wait for most of this time.
     pub means: Means,
-    /// In the worst single wait: bytes that it had ahead or had dirtied; 0 if unknown.
+    /// In the worst single wait: bytes that it had ahead or had dirtied; 0 if unknown, as for neighbours of a run.
     pub bytes: u64,
     /// Whether most of the aggressor's time at the device was for the file system that the calls waited for; absent if
     /// it had no requests there, or if their file system was not recorded.

@@ -36,10 +36,8 @@ pub fn of_memory(
             let share = answerable.own * (bytes as f64 / all as f64);
             let text = format!("it wrote {} of the {} that the run's threads wrote", Bytes(bytes), Bytes(all));
             let evidence = Evidence::new(text, bytes as f64, "bytes");
-            let mut aggressor =
-                Aggressor::by(thread, Vec::new(), (share, (lost_ns as f64 * share) as u64), means, evidence);
-            aggressor.bytes = bytes;
-            aggressor
+            // What it wrote in all is not what it had dirtied in one wait: `bytes` stays unknown.
+            Aggressor::by(thread, Vec::new(), (share, (lost_ns as f64 * share) as u64), means, evidence)
         })
         .filter(|aggressor| aggressor.share >= super::NAMED_SHARE_MIN)
         .collect();
@@ -83,7 +81,7 @@ mod tests {
         let own = Answerable { own: 0.9, kernel: 0.1, ..Answerable::default() };
         let (aggressors, answerable) = of_memory(&run(), Cause::MemcgReclaim, 1_000_000, &own).expect("a neighbour");
         let [stream] = aggressors.as_slice() else { panic!("{aggressors:?}") };
-        assert_eq!((stream.program.as_str(), stream.means, stream.bytes), ("stream-0", Means::Memory, 99 << 20));
+        assert_eq!((stream.program.as_str(), stream.means, stream.bytes), ("stream-0", Means::Memory, 0));
         assert!((stream.share - 0.891).abs() < 1e-6 && stream.stall_ns == 891_000, "{stream:?}");
         assert!((answerable.others + answerable.own + answerable.kernel - 1.0).abs() < 1e-9, "{answerable:?}");
     }

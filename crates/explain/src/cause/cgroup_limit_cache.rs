@@ -171,7 +171,7 @@ mod tests {
             "{}",
             evidence_text(&finding)
         );
-        assert_eq!(finding.fixes[0].set.get("cgroup.memory_limit"), Some("805306368"));
+        assert_eq!(finding.fixes[0].set().get("cgroup.memory_limit"), Some("805306368"));
     }
 
     #[test]

@@ -87,7 +87,8 @@ mod tests {
         let all = Entity::named("all");
         let (idle, user) = (rising(idle_percent * 10_000_000, 10), rising((100 - idle_percent) * 10_000_000, 10));
         let builder = RecordingBuilder::new().counters(Table::Cpu, &all, &[("idle_ns", &idle), ("user_ns", &user)]);
-        builder.gauges(Table::Cpu, &all, &[("procs_running", &[runnable; 10])])
+        builder
+            .gauges(Table::Cpu, &all, &[("procs_running", &[runnable; 10])])
             .edit(|recording| recording.header.machine.cpus = cpus)
     }
 

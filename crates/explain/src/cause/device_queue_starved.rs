@@ -3,7 +3,7 @@
 use super::{CauseEntry, CauseId};
 use crate::disks::Busy;
 use crate::facts::Facts;
-use crate::fix::BFQ;
+use crate::fix;
 use crate::{Evidence, Finding, Fix};
 use flatwater_recording::schema::disks;
 use flatwater_recording::units::Nanos;
@@ -58,11 +58,12 @@ fn from_requests(facts: &Facts<'_>) -> Option<Finding> {
                 (sync_file_range)",
         )));
     }
-    Some(finding.fix(if mostly_reads(facts) {
-        Fix::knob("let reads pass", knob!("queue.scheduler"), "mq-deadline")
-    } else {
-        Fix::knob("give each process's synchronous writes their turn", knob!("queue.scheduler"), "bfq").measured(&BFQ)
-    }))
+    if mostly_reads(facts) {
+        return Some(finding.fix(Fix::knob("let reads pass", knob!("queue.scheduler"), "mq-deadline")));
+    }
+    let turns = Fix::knob("give each process's synchronous writes their turn", knob!("queue.scheduler"), "bfq");
+    let measured = fix::bfq(&finding.aggressors, facts);
+    Some(finding.fix(turns.measured(measured)))
 }
 
 /// Whether most of the awaited requests' time is that of reads, which mq-deadline prefers. It prefers no write over

@@ -402,7 +402,8 @@ mod tests {
         let (wait, idle) = (rising(450_000_000, 10), rising(550_000_000, 10));
         let all = Entity::named("all");
         let build = |blocked: i64| {
-            let builder = RecordingBuilder::new().counters(Table::Cpu, &all, &[("iowait_ns", &wait), ("idle_ns", &idle)]);
+            let builder =
+                RecordingBuilder::new().counters(Table::Cpu, &all, &[("iowait_ns", &wait), ("idle_ns", &idle)]);
             builder.gauges(Table::Cpu, &all, &[("procs_blocked", &[blocked; 10])])
         };
         assert!(build(3).found(&ENTRY).is_some_and(|finding| finding.weight < 0.5));

@@ -168,7 +168,8 @@ mod tests {
             let limit: [(&str, &[i64]); 1] = [("io_max_write_bytes", &[10 << 20])];
             let written: Vec<i64> = (0..6).map(|second| (second * mib) << 20).collect();
             let builder = RecordingBuilder::new().gauges(Table::Cgroup, &Entity::named("/jobs on 8:0"), &limit);
-            builder.counters(Table::Disks, &Entity::named("sda"), &[("write_bytes", &written)])
+            builder
+                .counters(Table::Disks, &Entity::named("sda"), &[("write_bytes", &written)])
                 .edit(|recording| recording.header.source = flatwater_recording::Source::Import)
         };
         let finding = paste(10).found(&ENTRY).expect("at the limit");

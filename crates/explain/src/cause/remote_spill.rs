@@ -240,7 +240,8 @@ mod tests {
     /// second.
     #[test]
     fn in_distorted_time_the_share_decides_and_not_the_rate() {
-        let slow = |builder: RecordingBuilder| builder.edit(|recording| recording.header.time_distorted = true).found(&ENTRY);
+        let slow =
+            |builder: RecordingBuilder| builder.edit(|recording| recording.header.time_distorted = true).found(&ENTRY);
         let of = |miss_per_s: i64, hit_per_s: i64| {
             let (hit, miss) = (rising(hit_per_s, 30), rising(miss_per_s, 30));
             let remote: [(&str, &[i64]); 2] = [("numa_hit", &hit), ("numa_miss", &miss)];

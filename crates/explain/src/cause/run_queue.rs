@@ -218,7 +218,10 @@ mod tests {
         let explanation = crate::explain(&recording);
         let finding =
             explanation.findings.iter().find(|finding| finding.cause == CauseId::RunQueue).expect("late all the same");
-        assert!(finding.fixes.iter().all(|fix| fix.set.is_empty()) && finding.settle.contains("--cpu"), "{finding:?}");
+        assert!(
+            finding.fixes.iter().all(|fix| fix.setting().is_none()) && finding.settle.contains("--cpu"),
+            "{finding:?}"
+        );
         assert!(finding.fixes.iter().any(|fix| fix.text.contains("preempt=full")), "{finding:?}");
     }
 

@@ -266,8 +266,9 @@ mod tests {
 
     #[test]
     fn one_way_or_a_trickle_is_not() {
-        let blocked =
-            |builder: RecordingBuilder| builder.gauges(Table::Cpu, &Entity::named("all"), &[("procs_blocked", &[4; 10])]);
+        let blocked = |builder: RecordingBuilder| {
+            builder.gauges(Table::Cpu, &Entity::named("all"), &[("procs_blocked", &[4; 10])])
+        };
         let out = blocked(swapping(0, 3_000)).found(&ENTRY).expect("threads wait while it goes out");
         assert!(
             out.weight < 0.6 && evidence_text(&out).contains("only 0.0 MiB/s come back"),

@@ -79,7 +79,7 @@ fn every_fix_sets_valid_values() {
     for &cause in Cause::ALL {
         for op in [OpKind::Read, OpKind::Write, OpKind::Fsync, OpKind::PageFault] {
             for fix in fixes_for(cause, op) {
-                for (key, value) in fix.set.iter() {
+                for (key, value) in fix.set().iter() {
                     let taken = Setup::default().set(key, value);
                     assert!(taken.is_ok(), "{}: {key}={value}: {taken:?}", cause.name());
                     turned.insert(key.to_owned());

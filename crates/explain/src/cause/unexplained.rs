@@ -115,7 +115,8 @@ mod tests {
 
     #[test]
     fn a_small_remainder_is_not_a_finding() {
-        let builder = RecordingBuilder::new().slow(OpKind::Write, &[(Cause::RunQueue, 990.0), (Cause::Unexplained, 10.0)]);
+        let builder =
+            RecordingBuilder::new().slow(OpKind::Write, &[(Cause::RunQueue, 990.0), (Cause::Unexplained, 10.0)]);
         assert!(builder.found(&ENTRY).is_none());
     }
 }

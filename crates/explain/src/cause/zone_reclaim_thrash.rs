@@ -158,7 +158,7 @@ mod tests {
     fn callers_alone_scanning_in_vain_are_named() {
         let finding = scans(0, 1_700_000, 2_000).found(&ENTRY).expect("thrash");
         assert!(evidence_text(&finding).contains("0.12 were freed"), "{}", evidence_text(&finding));
-        assert_eq!(finding.fixes[0].set.get("vm.zone_reclaim_mode"), Some("0"));
+        assert_eq!(finding.fixes[0].set().get("vm.zone_reclaim_mode"), Some("0"));
     }
 
     #[test]

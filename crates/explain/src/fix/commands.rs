@@ -1,211 +1,189 @@
-//! The commands of a fix. They are for a root shell, and name files that exist on the recorded machine.
+//! The commands of steps. They are for a root shell; a command that reads a value comes first, and the undo writes that
+//! value, printed as `OLD` (`OLD_7` for process or thread 7).
 
-use flatwater_recording::printable::{is_hostile, shell_quoted as quoted};
-use flatwater_recording::{Controller, ControllerName, KnobPlace, knob};
+use flatwater_recording::printable::shell_quoted as quoted;
+use flatwater_recording::{CgroupFile, ControllerName};
 
-use super::place::Place;
-use super::{Limit, Resource};
+use super::step::{Amount, Group, MountOption, Step, SysFile};
 
-#[derive(Debug, Default, PartialEq, Eq)]
-pub(super) struct Commands {
+/// Commands for a root shell of the recorded machine.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Commands {
     pub apply: Vec<String>,
+    /// Restores the state before `apply`.
     pub undo: Vec<String>,
 }
 
-impl FromIterator<Commands> for Commands {
-    fn from_iter<T: IntoIterator<Item = Commands>>(parts: T) -> Commands {
-        let mut all = Commands::default();
-        for part in parts {
-            all.apply.extend(part.apply);
-            all.undo.extend(part.undo);
+/// The commands of these steps; they are undone in the reverse order.
+pub(super) fn of(steps: &[Step]) -> Commands {
+    let each: Vec<Commands> = steps.iter().map(of_step).collect();
+    let undo = each.iter().rev().flat_map(|one| one.undo.clone()).collect();
+    Commands { apply: each.into_iter().flat_map(|one| one.apply).collect(), undo }
+}
+
+fn of_step(step: &Step) -> Commands {
+    match step {
+        Step::Sysctl { key, value, restore } => {
+            let write = |key: &str, value: &str| format!("sysctl -w {}", quoted(&format!("{key}={value}")));
+            let apply = write(key.name(), value);
+            match restore {
+                Some((key, old)) => known(apply, write(key.name(), old)),
+                None => read_first(format!("sysctl -n {}", key.name()), apply, write(key.name(), "OLD")),
+            }
         }
-        all
+        Step::File { file, value, old } => of_file(file, value, old.as_deref()),
+        Step::RealTime { priority, threads } => real_time(priority, threads),
+        Step::Remount { mount_point, options } => remount(&quoted(mount_point), options),
+        Step::Cgroup { group, file, value } => of_cgroup(group, *file, value),
+        Step::Unit { unit, group, file, value } => of_unit(&quoted(unit), group, *file, value),
+        Step::Move { pids, to } => moved(pids, to),
     }
 }
 
-impl Commands {
-    /// Writes to a file whose present value is known, or is read first.
-    fn write(file: &str, value: &str, old: Option<&str>) -> Commands {
-        let file = quoted(file);
-        let read = old.is_none().then(|| format!("cat {file}"));
-        let write = |value: &str| format!("echo {} > {file}", quoted(value));
-        Commands { apply: read.into_iter().chain([write(value)]).collect(), undo: vec![write(old.unwrap_or("OLD"))] }
+fn known(apply: String, undo: String) -> Commands {
+    Commands { apply: vec![apply], undo: vec![undo] }
+}
+
+fn read_first(read: String, apply: String, undo: String) -> Commands {
+    Commands { apply: vec![read, apply], undo: vec![undo] }
+}
+
+fn of_file(file: &SysFile, value: &str, old: Option<&str>) -> Commands {
+    let path = file.path();
+    let path = quoted(&path);
+    let write = |value: &str| format!("echo {} > {path}", quoted(value));
+    match old {
+        Some(old) => known(write(value), write(old)),
+        // A file with a choice marks the present one: `none [mq-deadline]`.
+        None => read_first(format!("sed 's/.*\\[\\(.*\\)\\].*/\\1/' {path}"), write(value), write("OLD")),
     }
 }
 
-/// The commands that set a knob; `None` if it is not set on the machine (a run's own cgroup or mount, a code change).
-pub(super) fn of_setting(key: &str, value: &str, place: &Place<'_>) -> Option<Commands> {
-    let knob = knob::find(key).ok()?;
-    let name = key.split_once('.').map_or(key, |(_, name)| name);
-    let old = place.setup.get(key);
-    match knob.place {
-        KnobPlace::Sysctl => Some(sysctl(key, value, place)),
-        KnobPlace::HugePages => {
-            Some(Commands::write(&format!("/sys/kernel/mm/transparent_hugepage/{name}"), value, old))
-        }
-        KnobPlace::LruGen => Some(Commands::write(&format!("/sys/kernel/mm/lru_gen/{name}"), value, old)),
-        KnobPlace::Queue => Some(Commands::write(&format!("/sys/block/{}/queue/{name}", place.disk?), value, old)),
-        KnobPlace::Cgroup if key == "cgroup.memory_limit" && !place.is_scenario => memory_limit(value, place),
-        KnobPlace::Mount if key == "mount.options" && !place.is_scenario => remount(value, place),
-        KnobPlace::Placement if key == "placement.fifo_priority" && !place.is_scenario => {
-            (!place.threads.is_empty()).then(|| real_time(value, &place.threads))
-        }
-        _ => None,
-    }
-}
-
-/// Writing `vm.dirty_bytes` clears `vm.dirty_ratio`, and likewise for the background limit, so that the undo writes
-/// the one that was in force.
-fn sysctl(key: &str, value: &str, place: &Place<'_>) -> Commands {
-    let write = |key: &str, value: &str| format!("sysctl -w {}", quoted(&format!("{key}={value}")));
-    let ratio = key.strip_suffix("_bytes").map(|stem| format!("{stem}_ratio"));
-    let cleared = ratio.and_then(|key| place.setup.get(&key).filter(|old| *old != "0").map(|old| write(&key, old)));
-    let old = place.setup.get(key).filter(|old| *old != "0" || !key.ends_with("_bytes"));
-    match old.map(|old| write(key, old)).or(cleared) {
-        Some(undo) => Commands { apply: vec![write(key, value)], undo: vec![undo] },
-        None => Commands { apply: vec![format!("sysctl {key}"), write(key, value)], undo: vec![write(key, "OLD")] },
-    }
-}
-
-fn memory_limit(value: &str, place: &Place<'_>) -> Option<Commands> {
-    let (path, memory) = (place.own_cgroup.filter(|path| is_usable(path))?, place.controller(ControllerName::Memory)?);
-    if let Some(unit) = unit(path).filter(|_| memory.version == 2) {
-        return Some(property(unit, &format!("MemoryMax={value}"), "MemoryMax="));
-    }
-    let file = if memory.version == 2 { "memory.max" } else { "memory.limit_in_bytes" };
-    Some(Commands::write(&format!("{}/{file}", directory(memory, path)), value, None))
-}
-
-/// Options that are set without a value, each with the option that undoes it.
-const REMOUNT: [(&str, &str); 3] = [("lazytime", "nolazytime"), ("noatime", "relatime"), ("nodiscard", "discard")];
-
-fn remount(options: &str, place: &Place<'_>) -> Option<Commands> {
-    let storage = place.storage.filter(|storage| !storage.mount_point.contains(is_hostile))?;
-    let point = quoted(&storage.mount_point);
-    let opposite = |option: &str| REMOUNT.iter().find(|(one, _)| *one == option).map(|(_, undo)| *undo);
-    let undo: Option<Vec<&str>> = options.split(',').map(opposite).collect();
-    Some(Commands {
-        apply: vec![format!("mount -o remount,{options} {point}")],
-        undo: vec![format!("mount -o remount,{} {point}", undo?.join(","))],
-    })
-}
+/// Prints a thread's policy and priority as arguments of chrt.
+const POLICY: &str = "sed -n 's/.*SCHED_\\([A-Z]*\\).*/--\\L\\1/p; s/.*priority: //p'";
 
 fn real_time(priority: &str, threads: &[u32]) -> Commands {
+    let list: String = threads.iter().map(|tid| format!(" {tid}")).collect();
+    let read = format!("for tid in{list}; do echo OLD_$tid: $(LC_ALL=C chrt -p $tid | {POLICY}); done");
+    let set = threads.iter().map(|tid| format!("chrt -f -p {priority} {tid}"));
     Commands {
-        apply: threads.iter().map(|tid| format!("chrt -f -p {priority} {tid}")).collect(),
-        undo: threads.iter().map(|tid| format!("chrt -o -p 0 {tid}")).collect(),
+        apply: std::iter::once(read).chain(set).collect(),
+        undo: threads.iter().map(|tid| format!("chrt -p OLD_{tid} {tid}")).collect(),
     }
 }
 
-/// Whether the path names a cgroup below the mount point, in characters that a command can contain. A cgroup outside
-/// the reader's namespace begins with `/..` (cgroup_namespaces(7)).
-fn is_usable(path: &str) -> bool {
-    path != "/" && !path.contains(is_hostile) && path.split('/').all(|part| part != "..")
-}
-
-/// The systemd unit of a cgroup.
-fn unit(path: &str) -> Option<&str> {
-    let name = path.rsplit('/').next()?;
-    [".service", ".scope", ".slice"].iter().any(|end| name.ends_with(end)).then_some(name)
-}
-
-fn property(unit: &str, set: &str, reset: &str) -> Commands {
-    let command = |property: &str| format!("systemctl set-property --runtime {} {}", quoted(unit), quoted(property));
-    Commands { apply: vec![command(set)], undo: vec![command(reset)] }
-}
-
-fn directory(controller: &Controller, path: &str) -> String {
-    format!("{}/{}", controller.mount_point.trim_end_matches('/'), path.trim_start_matches('/'))
-}
-
-/// Where a resource is limited: the file in each cgroup version, its value, and the value that removes the limit.
-struct Control {
-    file: &'static str,
-    value: String,
-    unlimited: String,
-    /// The systemd property, as (set, reset).
-    property: Option<(String, &'static str)>,
-}
-
-/// The commands that limit processes; empty if the machine has no such controller.
-pub(super) fn of_limit(limit: &Limit, place: &Place<'_>) -> Commands {
-    let name = match limit.resource {
-        Resource::WriteRate(_) => ControllerName::Io,
-        Resource::Memory => ControllerName::Memory,
-        Resource::Cpu => ControllerName::Cpu,
+fn remount(point: &str, options: &[&MountOption]) -> Commands {
+    let present = |option: &&MountOption| {
+        let MountOption { present, absent, .. } = option;
+        format!("$(findmnt -no OPTIONS -M {point} | tr , '\\n' | grep -xE '{present}' || echo {absent})")
     };
-    let Some(controller) = place.controller(name) else { return Commands::default() };
-    let mut commands = Commands::default();
-    // In version 1 a recorded path may be that of another hierarchy.
-    let own = limit
-        .cgroup
-        .as_deref()
-        .filter(|path| is_usable(path))
-        .filter(|_| controller.version == 2 || name == ControllerName::Memory);
-    let directory = match own {
-        Some(path) => directory(controller, path),
-        None if limit.pids.is_empty() => return commands,
-        None => new_cgroup(controller, name, &limit.pids, &mut commands),
+    let names: Vec<&str> = options.iter().map(|option| option.name).collect();
+    let present: Vec<String> = options.iter().map(present).collect();
+    let clears: String = options.iter().map(|option| option.clears).collect();
+    read_first(
+        format!("echo {}", present.join(",")),
+        format!("mount -o remount,{} {point}", names.join(",")),
+        format!("mount -o remount,{clears}OLD {point}"),
+    )
+}
+
+/// The kernel's number of a disk, within double quotes.
+fn number(disk: &str) -> String {
+    format!("$(cat /sys/block/{disk}/dev)")
+}
+
+fn of_cgroup(group: &Group, file: CgroupFile, value: &Amount) -> Commands {
+    let version = group.controller.version;
+    let Some(name) = file.in_version(version) else { return Commands::default() };
+    let path = format!("{}/{name}", group.directory());
+    let path = quoted(&path);
+    let (read, new, old) = match value {
+        Amount::Number(number) => (format!("cat {path}"), number.to_string(), "OLD".to_owned()),
+        Amount::HalfOfMemory => {
+            let usage = if version == 2 { "memory.current" } else { "memory.usage_in_bytes" };
+            let usage = format!("{}/{usage}", group.directory());
+            (format!("cat {path}"), format!("$(($(cat {}) / 2))", quoted(&usage)), "OLD".to_owned())
+        }
+        Amount::Rate { disk, bytes_per_s } => {
+            let rate = |value: &str| match version {
+                2 => format!("\"{} wbps={value}\"", number(disk)),
+                _ => format!("\"{} {value}\"", number(disk)),
+            };
+            (rate_in_force(disk, version, path.as_ref()), rate(&bytes_per_s.to_string()), rate("OLD"))
+        }
     };
-    // Pages stay charged to the old cgroup: the new one uses nothing yet, and its processes no longer fill the old one.
-    if own.is_none() && limit.resource == Resource::Memory {
-        return commands;
+    let write = |value: &str| format!("echo {value} > {path}");
+    match group.is_new {
+        true => Commands { apply: vec![write(&new)], undo: Vec::new() },
+        false => read_first(read, write(&new), write(&old)),
     }
-    let Some(control) = control(limit.resource, controller.version, &directory, place.disk) else {
-        return Commands::default();
-    };
-    if let (Some(unit), Some((set, reset)), 2) = (own.and_then(unit), &control.property, controller.version) {
-        return property(unit, set, reset);
+}
+
+/// Prints the limit on writes to a disk, as the file takes it; a disk without a line has no limit.
+fn rate_in_force(disk: &str, version: u32, path: &str) -> String {
+    let disk = number(disk);
+    match version {
+        2 => format!("sed -n \"s/^{disk} .*wbps=\\([^ ]*\\).*/\\1/p\" {path} | grep . || echo max"),
+        _ => format!("sed -n \"s/^{disk} //p\" {path} | grep . || echo 0"),
     }
-    let file = format!("{directory}/{}", control.file);
-    let file = quoted(&file);
-    commands.apply.push(format!("echo {} > {file}", control.value));
-    commands.undo.insert(0, format!("echo {} > {file}", control.unlimited));
+}
+
+fn of_unit(unit: &str, group: &Group, file: CgroupFile, value: &Amount) -> Commands {
+    let property = file.unit_property();
+    let path = format!("{}/{}", group.directory(), file.name());
+    let path = quoted(&path);
+    let (read, value, old) = match value {
+        // `show` prints a limit as set-property takes it, and no weight that was never set.
+        Amount::Number(number) if file == CgroupFile::CpuWeight => {
+            (format!("cat {path}"), number.to_string(), "OLD".to_owned())
+        }
+        Amount::Number(number) => {
+            (format!("systemctl show -p {property} --value {unit}"), number.to_string(), "OLD".to_owned())
+        }
+        Amount::HalfOfMemory => return Commands::default(),
+        Amount::Rate { disk, bytes_per_s } => {
+            let read = rate_in_force(disk, 2, path.as_ref()).replace("\\([^ ]*\\)", "\\([0-9]*\\)");
+            let read = read.replace("echo max", "echo infinity");
+            (read, format!("/dev/{disk} {bytes_per_s}"), format!("/dev/{disk} OLD"))
+        }
+    };
+    let set =
+        |value: &str| format!("systemctl set-property --runtime {unit} {}", quoted(&format!("{property}={value}")));
+    read_first(read, set(&value), set(&old))
+}
+
+/// Moves processes into a new cgroup. The undo returns each to the cgroup that it came from; processes that they started
+/// since then go to the first one's.
+fn moved(pids: &[u32], to: &Group) -> Commands {
+    let mount = to.controller.mount_point.trim_end_matches('/');
+    let (version, name) = (to.controller.version, to.controller.name);
+    let directory = to.directory();
+    let new = quoted(&directory);
+    let mut commands = Commands { apply: vec![format!("mkdir {new}")], undo: Vec::new() };
+    if version == 2 {
+        let enable = format!("{mount}/cgroup.subtree_control");
+        commands.apply.push(format!("echo +{} > {}", name.in_version(2), quoted(&enable)));
+    }
+    let list: String = pids.iter().map(|pid| format!(" {pid}")).collect();
+    let read = format!("sed -n 's/^{}//p' /proc/$pid/cgroup", field(name, version));
+    commands.apply.push(format!("for pid in{list}; do echo OLD_$pid: $({read}); done"));
+    commands.apply.push(format!("for pid in{list}; do echo $pid > {new}/cgroup.procs; done"));
+    let back = quoted(mount);
+    let each = pids.iter().map(|pid| format!("echo {pid} > {back}\"OLD_{pid}/cgroup.procs\""));
+    commands.undo.extend(each);
+    let started = pids.first().map(|first| {
+        format!("for pid in $(cat {new}/cgroup.procs); do echo $pid > {back}\"OLD_{first}/cgroup.procs\"; done")
+    });
+    commands.undo.extend(started);
+    commands.undo.push(format!("rmdir {new}"));
     commands
 }
 
-fn control(resource: Resource, version: u32, directory: &str, disk: Option<&str>) -> Option<Control> {
-    let half = |file: &str| format!("$(($(cat {}) / 2))", quoted(&format!("{directory}/{file}")));
-    let (file, value, unlimited, property) = match (resource, version) {
-        (Resource::WriteRate(bytes), 2) => {
-            let number = format!("$(cat /sys/block/{}/dev)", disk?);
-            let set = format!("IOWriteBandwidthMax=/dev/{} {bytes}", disk?);
-            let value = format!("\"{number} wbps={bytes}\"");
-            ("io.max", value, format!("\"{number} wbps=max\""), Some((set, "IOWriteBandwidthMax=")))
-        }
-        (Resource::WriteRate(bytes), _) => {
-            let number = format!("$(cat /sys/block/{}/dev)", disk?);
-            ("blkio.throttle.write_bps_device", format!("\"{number} {bytes}\""), format!("\"{number} 0\""), None)
-        }
-        (Resource::Memory, 2) => ("memory.high", half("memory.current"), "max".to_owned(), None),
-        (Resource::Memory, _) => ("memory.limit_in_bytes", half("memory.usage_in_bytes"), "-1".to_owned(), None),
-        (Resource::Cpu, 2) => {
-            ("cpu.weight", "10".to_owned(), "100".to_owned(), Some(("CPUWeight=10".to_owned(), "CPUWeight=")))
-        }
-        (Resource::Cpu, _) => ("cpu.shares", "100".to_owned(), "1024".to_owned(), None),
-    };
-    Some(Control { file, value, unlimited, property })
-}
-
-/// Moves processes into a cgroup of their own, and says how to move them back.
-fn new_cgroup(controller: &Controller, name: ControllerName, pids: &[u32], commands: &mut Commands) -> String {
-    let mount = controller.mount_point.trim_end_matches('/');
-    let directory = format!("{mount}/flatwater-limited");
-    let shown = quoted(&directory);
-    commands.apply.push(format!("mkdir {shown}"));
-    if controller.version == 2 {
-        let enable = format!("{mount}/cgroup.subtree_control");
-        let enable = quoted(&enable);
-        commands.apply.push(format!("echo +{} > {enable}", name.in_version(2)));
+/// What precedes a process's path in /proc/PID/cgroup, as a regular expression.
+pub(super) fn field(name: ControllerName, version: u32) -> String {
+    match version {
+        2 => "0::".to_owned(),
+        _ => format!("[^:]*:[^:]*\\b{}\\b[^:]*:", name.in_version(1)),
     }
-    let list: String = pids.iter().map(|pid| format!(" {pid}")).collect();
-    let version = controller.version;
-    let field = if version == 2 { "0::".to_owned() } else { format!("[^:]*:[^:]*\\b{}\\b[^:]*:", name.in_version(1)) };
-    let first = pids.first().copied().unwrap_or_default();
-    commands.apply.push(format!("sed -n 's/^{field}//p' /proc/{first}/cgroup"));
-    commands.apply.push(format!("for pid in{list}; do echo $pid > {shown}/cgroup.procs; done"));
-    let back = quoted(mount);
-    commands.undo.push(format!("for pid in $(cat {shown}/cgroup.procs); do echo $pid > {back}OLD/cgroup.procs; done"));
-    commands.undo.push(format!("rmdir {shown}"));
-    directory
 }

@@ -1,107 +1,136 @@
-//! Fixes: what to do, and the commands that do it and undo it on the recorded machine.
+//! Fixes: what to change, and the commands that do it and undo it on the recorded machine.
+//!
+//! A cause or an aggressor gives an [`Action`]; `exists` turns it into the [`Step`]s of the recorded machine, and
+//! `commands` prints these.
 
+mod action;
 mod against;
 mod commands;
+mod exists;
 mod measured;
 mod place;
+mod step;
 #[cfg(test)]
 mod tests;
+#[cfg(test)]
+mod tests_machine;
+mod text;
 
+pub use action::{Action, Change, Party, Resource};
 pub(crate) use against::against;
-pub(crate) use measured::BFQ;
+pub use commands::Commands;
 pub use measured::Measured;
+pub(crate) use measured::bfq;
 pub(crate) use place::Place;
+pub use step::{Amount, Group, MountOption, Step, SysFile};
 
 use flatwater_recording::Setup;
-use flatwater_recording::knob::Key;
-use serde::Serialize;
+use flatwater_recording::knob::{self, Key};
+use serde::ser::{Serialize, SerializeStruct, Serializer};
 
 /// One remedy for a finding.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Fix {
+    /// The number in the explanation, from 1, which `flatwater verify REC --fix N` takes; 0 outside of an explanation.
+    pub number: usize,
     pub text: String,
-    /// The settings to change; empty if the fix is not a change of settings. `flatwater verify --set` takes the
-    /// same pairs.
-    #[serde(skip_serializing_if = "Setup::is_empty")]
-    pub set: Setup,
-    /// Commands for a root shell of the recorded machine; empty if no command performs the fix.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub commands: Vec<String>,
-    /// Commands that restore the present state.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub undo: Vec<String>,
-    /// The effect of the fix where it was tried; absent if the effect was not measured.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    pub action: Action,
+    /// The changes on the recorded machine; empty if no command performs the fix.
+    pub steps: Vec<Step>,
+    /// What the fix changed where it was tried; absent if its effect was not measured.
     pub measured: Option<&'static Measured>,
-    #[serde(skip)]
-    limit: Option<Limit>,
-}
-
-/// A limit on what a process may use of a resource.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Limit {
-    pub resource: Resource,
-    pub pids: Vec<u32>,
-    /// The cgroup that contains nothing but the processes to limit; `None` if they have to be moved to a new one.
-    pub cgroup: Option<String>,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Resource {
-    /// Bytes per second written to the device.
-    WriteRate(u64),
-    /// Half of the memory that the cgroup uses.
-    Memory,
-    /// A smaller share of busy CPUs.
-    Cpu,
 }
 
 impl Fix {
     /// A fix without a command, such as a code change or an upgrade.
     #[must_use]
     pub fn advice(text: impl Into<String>) -> Fix {
-        Fix {
-            text: text.into(),
-            set: Setup::default(),
-            commands: Vec::new(),
-            undo: Vec::new(),
-            measured: None,
-            limit: None,
-        }
+        Fix { number: 0, text: text.into(), action: Action::Advice, steps: Vec::new(), measured: None }
     }
 
-    /// A fix by one knob. A value that the knob rejects is left out of `set`; the text keeps it.
+    /// A fix by one knob; advice if the knob rejects the value, which the text keeps.
     #[must_use]
     pub fn knob(text: impl Into<String>, key: Key, value: &str) -> Fix {
-        let mut fix = Fix::advice(text);
-        let taken = fix.set.set(key.name(), value);
+        let parsed = knob::find(key.name()).and_then(|knob| knob.parse(value));
         // A number derived from a recording may be out of range; a word of ours may not.
         #[cfg(test)]
-        assert!(taken.is_ok() || value.parse::<u64>().is_ok(), "{}={value}: {taken:?}", key.name());
-        drop(taken);
-        fix
+        assert!(parsed.is_ok() || value.parse::<u64>().is_ok(), "{}={value}: {parsed:?}", key.name());
+        let action = parsed.map_or(Action::Advice, |value| Action::Set { key, value });
+        Fix { action, ..Fix::advice(text) }
     }
 
-    pub(crate) fn limit(text: impl Into<String>, limit: Limit) -> Fix {
-        Fix { limit: Some(limit), ..Fix::advice(text) }
+    /// A fix against a party.
+    pub(crate) fn against(action: Action) -> Fix {
+        Fix { text: text::of(&action), action, ..Fix::advice("") }
     }
 
-    pub(crate) fn measured(self, measured: &'static Measured) -> Fix {
-        Fix { measured: Some(measured), ..self }
+    pub(crate) fn measured(self, measured: Option<&'static Measured>) -> Fix {
+        Fix { measured, ..self }
     }
 
-    /// The fix with its commands; `None` if the recorded machine cannot perform it.
-    pub(crate) fn at(mut self, place: &Place<'_>) -> Option<Fix> {
-        if !place.offers(&self.set) {
-            return None;
+    /// The knob that the fix sets, and its value in the kernel's spelling.
+    #[must_use]
+    pub fn setting(&self) -> Option<(Key, &str)> {
+        match &self.action {
+            Action::Set { key, value } => Some((*key, value)),
+            _ => None,
         }
-        let commands = match &self.limit {
-            Some(limit) => commands::of_limit(limit, place),
-            None => self.set.iter().filter_map(|(key, value)| commands::of_setting(key, value, place)).collect(),
-        };
-        self.commands = commands.apply;
-        self.undo = commands.undo;
-        Some(self)
+    }
+
+    /// The setting as a setup of one knob; empty if the fix is not a knob.
+    #[must_use]
+    pub fn set(&self) -> Setup {
+        let mut set = Setup::default();
+        if let Some((key, value)) = self.setting() {
+            set.observe(key.name(), value);
+        }
+        set
+    }
+
+    /// The commands for a root shell of the recorded machine.
+    #[must_use]
+    pub fn commands(&self) -> Commands {
+        commands::of(&self.steps)
+    }
+
+    /// Whether both make the same change. Advice is the same only if its text is.
+    #[must_use]
+    pub fn is_same(&self, other: &Fix) -> bool {
+        self.action == other.action && (self.action != Action::Advice || self.text == other.text)
+    }
+
+    /// The fix with its steps; `None` if the recorded machine cannot perform it.
+    pub(crate) fn at(self, place: &Place<'_>) -> Option<Fix> {
+        if let Some(instead) = self.setting().and_then(|(key, _)| exists::instead(key, place.facts)) {
+            return Some(Fix::advice(format!("{}: {instead}", self.text)));
+        }
+        let steps = exists::steps(&self.action, place)?;
+        Some(Fix { steps, ..self })
+    }
+}
+
+impl Serialize for Fix {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let Commands { apply, undo } = self.commands();
+        let set = self.set();
+        let mut fields = serializer.serialize_struct("Fix", 6)?;
+        match self.number {
+            0 => fields.skip_field("number")?,
+            number => fields.serialize_field("number", &number)?,
+        }
+        fields.serialize_field("text", &self.text)?;
+        if !set.is_empty() {
+            fields.serialize_field("set", &set)?;
+        }
+        for (name, commands) in [("commands", &apply), ("undo", &undo)] {
+            if !commands.is_empty() {
+                fields.serialize_field(name, commands)?;
+            }
+        }
+        if let Some(measured) = self.measured {
+            fields.serialize_field("measured", measured)?;
+        }
+        fields.end()
     }
 }

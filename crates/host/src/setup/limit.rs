@@ -21,7 +21,7 @@ pub struct Limit(pub Action);
 
 impl fmt::Display for Limit {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} of {} = {}", self.0.setting.knob().file(), self.0.group, self.0.setting.text())
+        write!(f, "{} of {} = {}", self.0.setting.file().name(), self.0.group, self.0.setting.text())
     }
 }
 
@@ -156,7 +156,7 @@ impl Limit {
     }
 
     fn value(&self, dir: &Dir) -> Result<String, LimitError> {
-        let text = text(dir, self.setting().knob().file())?;
+        let text = text(dir, self.setting().file().name())?;
         self.setting().value_in(&text).ok_or_else(|| io::Error::other("the file has an unknown format").into())
     }
 
@@ -170,7 +170,7 @@ impl Limit {
     pub fn set(&self) -> Result<(), LimitError> {
         self.check_free()?;
         let dir = open(&self.0.group)?;
-        write(&dir, self.setting().knob().file(), &self.setting().text())?;
+        write(&dir, self.setting().file().name(), &self.setting().text())?;
         let (wanted, shown) = (self.setting().value(), self.value(&dir)?);
         if shown == wanted { Ok(()) } else { Err(LimitError::NotInForce { wanted, shown }) }
     }
@@ -195,7 +195,7 @@ impl Limit {
             if value != self.setting().value() {
                 return Ok(Lifted::Foreign(value));
             }
-            write(&dir, self.setting().knob().file(), &self.setting().default_text())?;
+            write(&dir, self.setting().file().name(), &self.setting().default_text())?;
             let (wanted, shown) = (self.setting().default_value(), self.value(&dir)?);
             if shown == wanted { Ok(Lifted::Removed) } else { Err(LimitError::NotInForce { wanted, shown }) }
         });

@@ -5,6 +5,7 @@ use super::log;
 use super::payload::Palette;
 use crate::numbers::{count, counted, share, time};
 use crate::{facts, imported, tables, victims};
+use flatwater_explain::fix::Commands;
 use flatwater_explain::{CauseId, Evidence, Explanation, Finding, Percentiles};
 use flatwater_recording::{Basis, CauseBasis, Header, Recording, Source};
 
@@ -222,20 +223,21 @@ fn evidence_list(html: &mut Html, name: &str, evidence: &[Evidence], header: &He
 }
 
 fn fixes(html: &mut Html, finding: &Finding) {
-    if finding.fixes.is_empty() {
+    if finding.all_fixes().next().is_none() {
         return;
     }
     pair(html, "Fix", |html| {
-        html.tag("ul", &[], |html| {
-            for fix in &finding.fixes {
-                html.tag("li", &[], |html| {
+        html.tag("ol", &[], |html| {
+            for fix in finding.all_fixes() {
+                html.tag("li", &[("value", &fix.number.to_string())], |html| {
                     html.text(&facts::fix_text(fix));
-                    if !fix.commands.is_empty() {
-                        html.leaf("pre", &[("class", "commands")], &fix.commands.join("\n"));
+                    let Commands { apply, undo, .. } = fix.commands();
+                    if !apply.is_empty() {
+                        html.leaf("pre", &[("class", "commands")], &apply.join("\n"));
                     }
-                    if !fix.undo.is_empty() {
+                    if !undo.is_empty() {
                         html.text("Undo:");
-                        html.leaf("pre", &[("class", "commands")], &fix.undo.join("\n"));
+                        html.leaf("pre", &[("class", "commands")], &undo.join("\n"));
                     }
                 });
             }

@@ -4,6 +4,7 @@ use super::super::numbers::{count, counted, share, time};
 use super::super::{facts, imported, victims};
 use super::paint::{Ink, Page};
 use super::table::grid;
+use flatwater_explain::fix::Commands;
 use flatwater_explain::{CauseId, Evidence, Explanation, Finding};
 use flatwater_recording::{Header, Recording};
 
@@ -161,16 +162,7 @@ fn one_finding(page: &mut Page, header: &Header, explanation: &Explanation, find
         labelled(page, if place == 0 { "stages" } else { "" }, &facts::stage(explanation, stage));
     }
     evidence_lines(page, "against", &finding.against);
-    for (place, fix) in finding.fixes.iter().enumerate() {
-        labelled(page, if place == 0 { "fix" } else { "or" }, &facts::fix_text(fix));
-        // Not wrapped: a reader pastes these lines into a shell.
-        for command in &fix.commands {
-            page.line(&format!("{:14}  {command}", ""));
-        }
-        for (place, command) in fix.undo.iter().enumerate() {
-            page.line(&format!("{:14}{}{command}", "", if place == 0 { "undo: " } else { "      " }));
-        }
-    }
+    fixes(page, finding);
     if !finding.settle.is_empty() {
         labelled(page, "settle", &finding.settle);
     }
@@ -180,6 +172,22 @@ fn one_finding(page: &mut Page, header: &Header, explanation: &Explanation, find
     }
     if let Some(command) = facts::prove_command(header, &finding.fixes) {
         labelled(page, "prove it", &command);
+    }
+}
+
+/// The fixes of the finding and its stages, by the numbers that `flatwater verify` takes.
+fn fixes(page: &mut Page, finding: &Finding) {
+    for (place, fix) in finding.all_fixes().enumerate() {
+        let label = format!("{} {}", if place == 0 { "fix" } else { "or" }, fix.number);
+        labelled(page, &label, &facts::fix_text(fix));
+        let Commands { apply, undo, .. } = fix.commands();
+        // Not wrapped: a reader pastes these lines into a shell.
+        for command in &apply {
+            page.line(&format!("{:14}  {command}", ""));
+        }
+        for (place, command) in undo.iter().enumerate() {
+            page.line(&format!("{:14}{}{command}", "", if place == 0 { "undo: " } else { "      " }));
+        }
     }
 }
 

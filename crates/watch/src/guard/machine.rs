@@ -4,10 +4,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::io::Read;
 
 use flatwater_guard::action::Direction;
-use flatwater_guard::{Amount, Device, GroupPath, Knob, Knobs, Means, Refusal};
+use flatwater_guard::{Amount, Device, GroupPath, Knobs, Means, Refusal};
 use flatwater_host::setup::lease::boottime_ns;
 use flatwater_host::setup::limit;
-use flatwater_recording::{QueueOwner, RequestOp};
+use flatwater_recording::{CgroupFile, QueueOwner, RequestOp};
 
 use crate::cgroup::Hierarchies;
 use crate::second::Second;
@@ -68,24 +68,24 @@ impl Machine {
 
     /// Reads the data for a limit against these means. `devices`: the devices that the victim waited for.
     pub fn facts(&mut self, group: &GroupPath, means: Means, seconds: &[&Second], devices: &BTreeSet<&str>) -> Facts {
-        let text = |knob: Knob| limit::knob_text(group, knob.file());
+        let text = |knob: CgroupFile| limit::knob_text(group, knob.name());
         let mut knobs = Knobs::none(Refusal::NoController);
         let mut amount = Amount::default();
         match means {
             Means::Device => {
-                knobs.io_max = text(Knob::IoMax);
+                knobs.io_max = text(CgroupFile::IoMax);
                 amount = of_device(group, seconds, devices);
                 if amount.device.is_some_and(limit::has_io_cost) {
-                    knobs.io_weight = text(Knob::IoWeight);
+                    knobs.io_weight = text(CgroupFile::IoWeight);
                 }
             }
             Means::Memory | Means::DirtyPages => {
-                knobs.memory_high = text(Knob::MemoryHigh);
+                knobs.memory_high = text(CgroupFile::MemoryHigh);
                 amount.memory_bytes = read(group, "memory.current").and_then(|text| text.trim().parse().ok());
             }
             Means::Cpu => {
-                knobs.cpu_max = text(Knob::CpuMax);
-                knobs.cpu_weight = text(Knob::CpuWeight);
+                knobs.cpu_max = text(CgroupFile::CpuMax);
+                knobs.cpu_weight = text(CgroupFile::CpuWeight);
                 amount.cpu_us_per_s = self.cpu_us_per_s(group);
             }
             Means::Lock | Means::Journal | Means::Other => {}

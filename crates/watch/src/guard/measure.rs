@@ -1,8 +1,9 @@
 //! Measures the victim's own calls, and what the aggressor gets, in the windows that the controller asks for.
 
-use flatwater_guard::{Action, GroupPath, Knob, Measure, Sight, Window};
+use flatwater_guard::{Action, GroupPath, Measure, Sight, Window};
 use flatwater_host::clock::monotonic_ns;
 use flatwater_host::setup::lease::boottime_ns;
+use flatwater_recording::CgroupFile;
 
 use super::evidence::victim_group;
 use super::machine::{cpu_us, io_bytes, number, read};
@@ -39,8 +40,8 @@ struct Ended {
 
 /// Use of the limited resource since the group was created.
 fn used(action: &Action) -> Option<u64> {
-    match action.setting.knob() {
-        Knob::CpuMax | Knob::CpuWeight => cpu_us(&action.group),
+    match action.setting.file() {
+        CgroupFile::CpuMax | CgroupFile::CpuWeight => cpu_us(&action.group),
         _ => io_bytes(&action.group),
     }
 }

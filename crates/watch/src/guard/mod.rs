@@ -12,12 +12,12 @@ use std::collections::BTreeMap;
 use std::io;
 
 use flatwater_guard::{
-    Advice, Controller, Decision, EpisodeId, EpisodeResult, GroupPath, Knob, Lease, Mode, Observation, Order, Policy,
+    Advice, Controller, Decision, EpisodeId, EpisodeResult, GroupPath, Lease, Mode, Observation, Order, Policy,
     Refusal, Release, Report,
 };
 use flatwater_host::setup;
 use flatwater_host::setup::lease::{LeaseClient, boottime_ns, is_any_left};
-use flatwater_recording::EventKind;
+use flatwater_recording::{CgroupFile, EventKind};
 
 use crate::account::Account;
 use crate::cgroup::Hierarchies;
@@ -52,7 +52,7 @@ pub struct Tally {
     pub episodes_proven: u64,
     pub episodes_not_proven: u64,
     /// Seconds in which a limit was in force.
-    pub limited_s: BTreeMap<Knob, f64>,
+    pub limited_s: BTreeMap<CgroupFile, f64>,
     /// Stall time that proven limits saved: the gain per second times the time in force.
     pub gained_s: f64,
     pub is_limiting: bool,
@@ -191,7 +191,7 @@ impl Guard {
         self.tally.is_limiting = false;
         if let Lease::Held { action, .. } = &seen.lease {
             self.tally.is_limiting = true;
-            *self.tally.limited_s.entry(action.setting.knob()).or_default() += passed_s;
+            *self.tally.limited_s.entry(action.setting.file()).or_default() += passed_s;
         }
     }
 
@@ -209,7 +209,7 @@ impl Guard {
             }
             Decision::Apply { action, lease_ns, .. } => {
                 let old = Some(action.setting.default_value());
-                let key = format!("guard {} of {}", action.setting.knob().file(), action.group);
+                let key = format!("guard {} of {}", action.setting.file().name(), action.group);
                 let event = EventKind::SetupChange { key, old, new: action.setting.value() };
                 done.notes.push(Note { line: String::new(), event });
                 done.acted_for = Some(self.victims_account());
@@ -221,7 +221,7 @@ impl Guard {
             Decision::Keep { .. } => self.with_lease(LeaseClient::renew),
             Decision::Remove { .. } => {
                 if let Some((_, action, _)) = self.controller.acting() {
-                    let key = format!("guard {} of {}", action.setting.knob().file(), action.group);
+                    let key = format!("guard {} of {}", action.setting.file().name(), action.group);
                     let event = EventKind::SetupChange {
                         key,
                         old: Some(action.setting.value()),

@@ -73,7 +73,7 @@ impl GuardMetrics {
         }
         for (knob, seconds) in &now.limited_s {
             let known = before.limited_s.get(knob).copied().unwrap_or(0.0);
-            self.limited.of(vec![("setting", knob.file().to_owned())]).add(seconds - known);
+            self.limited.of(vec![("setting", knob.name().to_owned())]).add(seconds - known);
         }
         self.gained.only().add((now.gained_s - before.gained_s).max(0.0));
         self.cpu.only().add((now.cpu_s - before.cpu_s).max(0.0));
@@ -83,7 +83,8 @@ impl GuardMetrics {
 
 #[cfg(test)]
 mod tests {
-    use flatwater_guard::{Knob, Refusal, Release};
+    use flatwater_guard::{Refusal, Release};
+    use flatwater_recording::CgroupFile;
 
     use super::GuardMetrics;
     use crate::guard::Tally;
@@ -94,11 +95,11 @@ mod tests {
         let mut metrics = GuardMetrics::new();
         let mut tally = Tally { advices: 2, ..Tally::default() };
         tally.refusals.insert(Refusal::CgroupV1, 2);
-        tally.limited_s.insert(Knob::IoMax, 3.0);
+        tally.limited_s.insert(CgroupFile::IoMax, 3.0);
         metrics.set(&tally);
         tally.refusals.insert(Refusal::CgroupV1, 3);
         tally.releases.insert(Release::NotProven, 1);
-        tally.limited_s.insert(Knob::IoMax, 4.5);
+        tally.limited_s.insert(CgroupFile::IoMax, 4.5);
         tally.is_limiting = true;
         metrics.set(&tally);
         let text = registry::plain(&metrics.families());
