@@ -101,6 +101,22 @@ fn a_recording_without_the_tables_or_a_bad_place_is_refused() {
 }
 
 #[test]
+fn verify_names_the_command_that_numbers_the_fixes_of_a_recording() {
+    let place = tempfile::tempdir().expect("a directory");
+    write_whole(place.path(), &recording()).expect("written");
+    for (fix, words) in
+        [(None, ["is a recording: give --fix N", "flatwater explain"]), (Some("7"), ["no fix", "flatwater explain"])]
+    {
+        let mut verify = Command::new(env!("CARGO_BIN_EXE_flatwater"));
+        verify.arg("verify").arg(place.path()).args(fix.map(|number| ["--fix", number]).into_iter().flatten());
+        let Output { status, stderr, .. } = verify.stdin(Stdio::null()).output().expect("it runs");
+        let message = String::from_utf8_lossy(&stderr);
+        assert_eq!(status.code(), Some(2), "{message}");
+        assert!(words.iter().all(|word| message.contains(word)), "{words:?} in {message}");
+    }
+}
+
+#[test]
 fn a_hostile_recording_becomes_a_bounded_scenario_in_its_own_directory() {
     let place = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).expect("a directory");
     let (rec, out) = (place.path().join("rec"), place.path().join("out"));

@@ -165,7 +165,7 @@ fn the_limit_of_a_unit_is_restored_as_well() {
 
 /// In version 1 each controller has its own hierarchy, and the recorded path may be that of another one.
 #[test]
-fn an_aggressor_without_a_cgroup_of_its_own_is_moved_to_a_new_one_and_back() {
+fn an_aggressor_without_a_separate_cgroup_is_moved_to_a_new_one_and_back() {
     for (fix, directory, limit) in [
         (limited(rate(), Some("/jobs"), 1), "/sys/fs/cgroup/blkio", "blkio.throttle.write_bps_device"),
         (limited(Resource::Cpu, Some("/shared"), 2), "/sys/fs/cgroup", "cpu.weight"),
