@@ -5,7 +5,7 @@ use crate::facts::Facts;
 use crate::finding::NO_CONFIDENCE;
 use crate::{Evidence, Finding};
 use flatwater_recording::units::Nanos;
-use flatwater_recording::{AccessKind, Observed};
+use flatwater_recording::{AccessKind, Header, Observed};
 
 pub const ENTRY: CauseEntry = CauseEntry {
     name: "not-observed",
@@ -29,10 +29,17 @@ fn find(facts: &Facts<'_>) -> Option<Finding> {
     if !facts.watched_others() || facts.timed() {
         return None;
     }
-    let mut finding = Finding::inferred(CauseId::NotObserved, NO_CONFIDENCE, ENTRY.headline);
     let header = &facts.recording.header;
     let what = if header.target.what.is_empty() { "the target" } else { &header.target.what };
-    let text = format!("0 operations of {what} were timed in {}", Nanos(facts.duration_ns));
+    let headline = if finds_slow_calls(header) { NONE_SLOW } else { ENTRY.headline };
+    let mut finding = Finding::inferred(CauseId::NotObserved, NO_CONFIDENCE, headline);
+    let (length, threshold) = (Nanos(facts.duration_ns), Nanos(facts.threshold_ns));
+    let text = match finds_slow_calls(header) {
+        true => format!(
+            "0 calls of {what} took {threshold} or longer in {length}; shorter calls are neither timed nor counted"
+        ),
+        false => format!("0 operations of {what} were timed in {length}"),
+    };
     finding.evidence.push(Evidence::new(text, 0.0, "operations"));
     finding.evidence.extend(header.observed.iter().map(evidence));
     finding.settle = match missed(facts) {
@@ -42,6 +49,13 @@ fn find(facts: &Facts<'_>) -> Option<Finding> {
             .to_owned(),
     };
     Some(finding)
+}
+
+const NONE_SLOW: &str = "no slow call was seen; how many calls the watched programs made is not known";
+
+/// Whether slow calls of the target would have been found, although its calls were not counted.
+fn finds_slow_calls(header: &Header) -> bool {
+    header.observed.iter().any(|seen| seen.access == AccessKind::FileCalls && seen.timed && seen.count.is_none())
 }
 
 /// The first kind of access that was not timed.
@@ -108,6 +122,18 @@ mod tests {
         assert_eq!(explanation.conclusion, Conclusion::NotObserved);
         assert!(explanation.findings[0].evidence[0].text.contains("0 operations of pid 812 (postgres)"));
         assert!(explanation.findings[0].confidence.is_nan(), "nothing is claimed");
+    }
+
+    /// Without privileges and at level 0 only slow calls are found.
+    #[test]
+    fn calls_that_are_not_counted_are_not_called_unobserved() {
+        let watched = watched().edit(|recording| {
+            recording.header.observed = vec![Observed::timed(AccessKind::FileCalls, None)];
+            recording.header.threshold_ns = 4_000_000;
+        });
+        let finding = &watched.explained().findings[0];
+        assert_eq!((finding.cause, &*finding.headline), (CauseId::NotObserved, super::NONE_SLOW));
+        assert!(finding.evidence[0].text.contains("took 4 ms or longer in 10 s"), "{}", finding.evidence[0].text);
     }
 
     #[test]
