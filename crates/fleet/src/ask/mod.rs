@@ -15,6 +15,8 @@ mod cluster;
 mod render;
 #[cfg(feature = "ask")]
 mod session;
+#[cfg(feature = "ask")]
+mod sum;
 
 use std::collections::BTreeMap;
 use std::path::Path;

@@ -24,6 +24,7 @@ use url::Url;
 
 #[cfg(feature = "ballista")]
 use super::Cluster;
+use super::sum::checked_sum;
 use super::{Answer, Question};
 use crate::compact::days;
 use crate::left_out::{LeftOut, Why};
@@ -102,6 +103,8 @@ impl Session {
     }
 
     fn new(fleet: &Fleet, range: Range, context: SessionContext, place: String) -> Session {
+        // Executors of a cluster have only DataFusion's own functions.
+        context.register_udaf(checked_sum());
         Session {
             context,
             #[cfg(feature = "ballista")]

@@ -288,3 +288,52 @@ async fn a_host_counts_for_each_setting_with_its_time_under_it() {
     // The value 0 has 12 hours, 8 of them on hosts comparable with those that had 1.
     assert_eq!(csv, "vm_dirty_bytes,0,4,8.0,3,8.0,2.0,1\nvm_dirty_bytes,1,2,2.0,2,2.0,8.0,0\n");
 }
+
+/// Each value is possible for a host of 65,536 threads, but their sum does not fit into 64 bits. DataFusion's sum
+/// wrapped around, and the cause looked harmless.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_sum_that_is_too_large_is_an_error_and_not_a_small_number() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let fleet = Fleet::directory(folder.path().to_owned()).expect("a directory");
+    // Of the hour and of its cause together.
+    let most = flatwater_fleet::input::STALL_NS_MAX / 2;
+    for sequence in 0..100 {
+        let of_hour = SummaryRow {
+            host: "evil".to_owned(),
+            sequence,
+            hour_start: Some(FROM),
+            shape: "16c-64g-1n-kvm".to_owned(),
+            stall_ns: Some(most),
+            calls: Some(1),
+            observed_ms: Some(3_600_000),
+            ..SummaryRow::default()
+        };
+        let cause = SummaryRow { cause: Some("page-writeback".to_owned()), observed_ms: None, ..of_hour.clone() };
+        push(&fleet, &[of_hour, cause]).await;
+    }
+    let honest =
+        SummaryRow { host: "honest".to_owned(), hour_start: Some(FROM), calls: Some(7), ..SummaryRow::default() };
+    push(&fleet, &[SummaryRow { stall_ns: Some(5), observed_ms: Some(3_600_000), ..honest.clone() }]).await;
+    compact(&fleet, &compact::Options::default()).await.expect("compacted");
+    let mut session = session(&fleet, day(0, 1)).await;
+    for sql in [
+        "SELECT sum(stall_ns) FROM stalls",
+        "SELECT host, sum(stall_ns) FROM hours GROUP BY host",
+        "SELECT sum(stall_ns) OVER (PARTITION BY host) FROM hours",
+        "SELECT sum(stall_ns) OVER (ORDER BY sequence ROWS BETWEEN 90 PRECEDING AND CURRENT ROW) FROM hours",
+        "SELECT sum(stall_ns) FILTER (WHERE host = 'evil') FROM hours",
+        &Question::find("causes", None).expect("known").sql(&[], day(0, 1)).expect("SQL"),
+    ] {
+        let error = session.rows(sql).await.map(|rows| panic!("{sql}: {rows:?}")).unwrap_err().to_string();
+        assert!(error.contains("names it") && error.contains("shorter"), "{sql}: {error}");
+    }
+    // Other sums are as before.
+    let shown = one(&mut session, "SELECT sum(stall_ns) FILTER (WHERE host = 'honest') FROM hours").await;
+    assert_eq!(shown, "5");
+    assert_eq!(one(&mut session, "SELECT sum(stall_ns) FROM hours WHERE host = 'none'").await, "");
+    assert_eq!(one(&mut session, "SELECT sum(calls) FROM hours").await, "107");
+    assert_eq!(one(&mut session, "SELECT sum(CAST(calls AS DOUBLE)) FROM hours").await, "107.0");
+    let host = one(&mut session, "SELECT host FROM summary GROUP BY host ORDER BY max(stall_ns) DESC").await;
+    assert_eq!(host, "evil");
+    assert_eq!(one(&mut session, "SELECT sum(DISTINCT calls) FROM hours").await, "8");
+}
