@@ -156,6 +156,8 @@ const WRONG: &[(&[&str], i32, &str)] = &[
     (&["whatif", "journal", "--sweep", "vm.swapiness=1,2"], 2, "vm.swappiness"),
     (&["whatif", "journal", "--sweep", "vm.swappiness=1,2", "--goal", "write"], 2, "[OPERATION.]QUANTILE"),
     (&["whatif", "journal"], 2, "--sweep"),
+    (&["probe", "/nonexistent"], 2, "give an existing directory"),
+    (&["probe", "-t", "5s"], 2, "10 to 60 s"),
     (&["reproduce", "/nonexistent", "-o", "x"], 1, "give the output directory of a run"),
     (&["vm", "kernel", "--kernel", "/nonexistent"], 1, "use --kernel PATH"),
     (&["precursor", "-p", "2147483647", "-f", "x"], 1, "it must exist"),

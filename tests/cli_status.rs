@@ -53,6 +53,7 @@ fn each_verb_ends_with_its_documented_status() {
         (&["scenarios"], 0),
         (&["whatif", "journal", "--sweep", "x"], 2),
         (&["reproduce", "/nonexistent", "-o", "x"], 1),
+        (&["probe", "/nonexistent"], 2),
         (&["vm", "kernel", "--kernel", "/nonexistent"], 1),
         (&["precursor", "--leftovers"], 0),
         (&["precursor", "-p", "2147483647", "-f", "x"], 1),

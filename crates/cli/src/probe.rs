@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::common::{self, Usage};
-use super::message::say;
+use super::message::{number, say};
 use super::stop::{self, AtOnce};
 use crate::status::Status;
 use flatwater_host::error::HostError;
@@ -40,7 +40,7 @@ pub struct Args {
     #[arg(short = 't', long = "time", value_name = "TIME", default_value = "55s")]
     length: Nanos,
     /// Seed of every random choice.
-    #[arg(long, value_name = "N", default_value_t = 1)]
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = number(0_u64, u64::MAX))]
     seed: u64,
     /// Keep the result as probe.json and probe.html, and the recording, in this directory.
     #[arg(short = 'o', long, value_name = "OUT")]
