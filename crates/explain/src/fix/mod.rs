@@ -106,7 +106,15 @@ impl Fix {
             return Some(Fix::advice(format!("{}: {instead}", self.text)));
         }
         let steps = exists::steps(&self.action, place)?;
-        Some(Fix { steps, ..self })
+        match self.setting() {
+            // Only a scenario has this key; without known threads no command can be printed.
+            Some((key, value))
+                if key == knob!("placement.fifo_priority") && steps.is_empty() && !place.is_scenario() =>
+            {
+                Some(Fix::advice(format!("{} (chrt --fifo --pid {value} PID)", self.text)))
+            }
+            _ => Some(Fix { steps, ..self }),
+        }
     }
 }
 

@@ -87,6 +87,15 @@ fn a_policy_is_read_before_it_is_changed() {
     assert_eq!(fix.undo, ["chrt -p OLD_41 41", "chrt -p OLD_42 42"]);
 }
 
+/// T6: the key of a scenario was printed, which no command takes.
+#[test]
+fn without_known_threads_the_priority_is_a_command_for_any_thread() {
+    let mut without_calls = machine(2, &[]);
+    without_calls.calls.clear();
+    let fix = try_at(Fix::knob("first", knob!("placement.fifo_priority"), "10"), &without_calls).expect("advice");
+    assert_eq!((&*fix.text, fix.setting()), ("first (chrt --fifo --pid 10 PID)", None));
+}
+
 #[test]
 fn mount_options_are_read_before_they_are_changed() {
     let fix = at(Fix::knob("lazy", knob!("mount.options"), "lazytime,noatime"), &machine(2, &[]));
