@@ -27,7 +27,7 @@ import victims
 import victims_more
 import victims_other
 from score import aggressor_right, cause_right, felt, named, reliability, results, table
-from stage import Canary, Images, Stage, Unavailable
+from stage import WITHOUT_CAPABILITIES, Canary, Images, Stage, Unavailable
 
 SETTLE_S = 2
 # The program runs this much longer than it is recorded, because a recorder on a busy machine needs a few seconds to start.
@@ -64,8 +64,7 @@ def record(options, victim, out, aggress):
     """Returns the explanation, and the recorded interval. The neighbour starts once the recording has begun, so that the recording and
     the program's log cover the same seconds."""
     # Without capabilities the recorder is a user who owns the program.
-    drop = ["setpriv", "--inh-caps=-all", "--ambient-caps=-all", "--bounding-set=-all", "--no-new-privs"]
-    words = [*(drop if options.without_privileges else []), options.flatwater, "record", "-t", f"{options.seconds}s", "--format", "json", "-o", out]
+    words = [*(WITHOUT_CAPABILITIES if options.without_privileges else []), options.flatwater, "record", "-t", f"{options.seconds}s", "--format", "json", "-o", out]
     for pid in victim.pids():
         words += ["-p", str(pid)]
     with tempfile.TemporaryFile("w+") as said, tempfile.TemporaryFile("w+") as complained:
@@ -141,7 +140,7 @@ def tried_fix(options, victim, explained, kept):
 
 
 def found(explained):
-    return [{"cause": finding["cause"], "confidence": finding["confidence"], "lost_ns": finding.get("lost_ns"),
+    return [{"cause": finding["cause"], "confidence": finding.get("confidence"), "lost_ns": finding.get("lost_ns"),
                  "basis": [finding.get("duration_basis"), finding.get("cause_basis")],
                  "aggressors": [{"program": one["program"], "cgroup": one.get("cgroup"), "share": one["share"]}
                                 for one in finding.get("aggressors", [])],
@@ -205,6 +204,7 @@ def main():
     parser.add_argument("--again", nargs="+", type=pathlib.Path, help="explain the runs of earlier results again from their recordings in --keep")
     parser.add_argument("--results", nargs="+", type=pathlib.Path, help="print results.csv from earlier results, and their reliability")
     options = parser.parse_args()
+    Stage.without_capabilities = options.without_privileges
     if options.again:
         for judged in again(options, [json.loads(line) for file in options.again for line in file.read_text().splitlines()]):
             print(json.dumps(judged))

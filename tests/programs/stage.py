@@ -42,6 +42,9 @@ def undisturbed():
         sys.exit(1)
 
 
+WITHOUT_CAPABILITIES = ["setpriv", "--inh-caps=-all", "--ambient-caps=-all", "--bounding-set=-all"]
+
+
 class Unavailable(Exception):
     """A requirement of the run that this machine does not meet."""
 
@@ -239,6 +242,9 @@ class Stage:
             self.second = Disk(directory, self.images.get("second", 1024))
         return self.second
 
+    # Programs too: one with capabilities cannot be read by a recorder that has none.
+    without_capabilities = False
+
     def start(self, words, groups=(), user=None, log=None, directory=None, environment=None):
         """Starts a program in these groups; it dies with this process."""
         before = os.getpid()
@@ -255,6 +261,8 @@ class Stage:
         if user:
             # Only root may join the groups, so change the user afterwards. That clears the death signal, so set it again.
             words = ["setpriv", f"--reuid={user}", f"--regid={user}", "--clear-groups", "--pdeathsig=KILL", *words]
+        if self.without_capabilities:
+            words = [*WITHOUT_CAPABILITIES, *words]
         out = open(log, "ab") if log else subprocess.DEVNULL
         child = subprocess.Popen([str(word) for word in words], preexec_fn=first, stdin=subprocess.DEVNULL, stdout=out,
                                  stderr=subprocess.STDOUT if log else subprocess.DEVNULL, cwd=directory,
