@@ -261,8 +261,11 @@ fn torture(mode: Mode, framed: bool, roll: bool, kills: u64) {
         }
         check_one(case, dir.path(), &ledger, machine_died);
         if let Some(seen) = seen {
-            // What a reader in Java saw of the dead writer is what recovery keeps.
-            assert_eq!(seen, count(&file).to_string(), "{case:?}");
+            // A reader in Java sees what recovery keeps of the dead writer, but for a record that was written and not
+            // yet published.
+            let kept = count(&file).to_string();
+            let unpublished = count(&file).checked_sub(1).map(|fewer| fewer.to_string());
+            assert!(seen == kept || Some(&seen) == unpublished.as_ref(), "{case:?}: {seen} of {kept}");
         }
         if machine_died || round % 8 == 6 {
             clean(&dir);
