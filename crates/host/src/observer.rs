@@ -126,11 +126,9 @@ impl Observer {
         };
         let (tracer, mut hooks) = Tracer::start(trace);
         let mut gaps = tracer.gaps().to_vec();
-        if !tracer.sees() && of_others {
+        if let Some(gap) = gaps.first_mut().filter(|_| !tracer.sees() && of_others) {
             // Calls and the functions in which they sleep are still found.
-            gaps.iter_mut()
-                .take(1)
-                .for_each(|gap| gap.what = "exact times of calls, and who made them wait".to_owned());
+            gap.what = "exact times of calls, and who made them wait".to_owned();
         }
         let (mut waits, mut tasks, mut polled) = (None, None, None);
         if tracer.sees() {

@@ -6,7 +6,7 @@ use super::read::{Accounts, Sample, Syscall, ThreadFiles};
 use crate::tracer::calls::{self, BytesArg, FileArg, OffsetArg};
 use flatwater_recording::{Call, Cause, CauseBasis, DurationBasis, OpKind, Segment, Stack, StackId, symbol};
 
-/// More segments are joined to the last one as unexplained time.
+/// Time beyond this many segments is joined to the last one and counts as unexplained.
 const SEGMENTS_MAX: usize = 4_096;
 /// Keep at most this many stacks: one for each kernel function in which a thread slept.
 const STACKS_MAX: usize = 4_096;
@@ -60,8 +60,8 @@ struct UnderWay {
     accounts: Accounts,
     file: Option<String>,
     name: String,
-    /// Set while the thread runs, which may be inside of the call or after it.
-    running_from: Option<u64>,
+    /// The thread was not asleep at the last look: it ran within the call, or has returned.
+    ran: bool,
 }
 
 /// The calls of one thread.
@@ -91,7 +91,7 @@ impl ThreadCalls {
         match sample {
             Sample::Running => {
                 if let Some(known) = &mut self.under_way {
-                    known.running_from.get_or_insert(before_ns);
+                    known.ran = true;
                 }
                 None
             }
@@ -123,7 +123,7 @@ impl ThreadCalls {
                         accounts,
                         file: file_of(&call, files),
                         name: files.name(),
-                        running_from: None,
+                        ran: false,
                     });
                 }
                 over
@@ -139,20 +139,16 @@ impl ThreadCalls {
 
     /// The call that has not returned at the end of the recording.
     pub fn under_way(&mut self, at_ns: u64) -> Option<Call> {
-        let asleep = self.under_way.as_ref()?.running_from.is_none();
+        let asleep = !self.under_way.as_ref()?.ran;
         let mut call = self.end(at_ns)?;
         call.still_under_way = asleep;
         Some(call)
     }
 
-    /// Ends the call under way at `end_ns`, or when the thread was last seen asleep in it if it ran since.
+    /// Ends the call under way at `end_ns`, or if the thread ran since, when it was last seen asleep in the call.
     fn end(&mut self, end_ns: u64) -> Option<Call> {
         let mut known = self.under_way.take()?;
-        let end_ns = match known.running_from {
-            // The look after that from which on the thread ran is about as late.
-            Some(ran_from_ns) => midpoint(known.until_ns, ran_from_ns.max(known.until_ns)),
-            None => end_ns.max(known.until_ns),
-        };
+        let end_ns = if known.ran { known.until_ns } else { end_ns.max(known.until_ns) };
         let rest_ns = end_ns.saturating_sub(known.until_ns);
         if let Some(last) = known.intervals.last_mut() {
             last.ns = last.ns.saturating_add(rest_ns);
@@ -179,24 +175,27 @@ impl ThreadCalls {
 }
 
 impl UnderWay {
-    /// Whether a look found the thread in the same call. A repeated call with equal arguments follows a transfer or
-    /// dirties a page of a mapping, which faults, else it would have nothing to wait for; calls on paths may repeat
-    /// without either, but need little time on the CPU.
+    /// Whether a look found the thread in the same call. Between two equal calls that wait, a thread completes a
+    /// transfer or faults on a page of a mapping. Calls on paths may repeat without either, but within one such call a
+    /// thread runs only briefly.
     fn continues(&self, call: &Syscall, accounts: &Accounts) -> bool {
-        let ran_ns = accounts.cpu_ns.saturating_sub(self.accounts.cpu_ns);
+        let ran_ns = match (self.accounts.scheduled, accounts.scheduled) {
+            (Some(before), Some(now)) => now.cpu_ns.saturating_sub(before.cpu_ns),
+            _ if self.ran => u64::MAX,
+            _ => 0,
+        };
         let known = |accounts: &Accounts| (accounts.transfers, accounts.minor_faults);
         self.call == *call && known(&self.accounts) == known(accounts) && ran_ns <= cpu_ns_max(call)
     }
 
     fn extend(&mut self, before_ns: u64, at_ns: u64, accounts: &Accounts, asleep: impl Fn(u64) -> Interval) {
         let from_ns = self.until_ns;
-        let slept_from_ns = match self.running_from.take() {
-            Some(_) => {
-                let until_ns = midpoint(before_ns, at_ns);
-                self.ran(until_ns.saturating_sub(from_ns), accounts);
-                until_ns.max(from_ns)
-            }
-            None => from_ns,
+        let slept_from_ns = if std::mem::take(&mut self.ran) {
+            let until_ns = midpoint(before_ns, at_ns).max(from_ns);
+            self.add_running(until_ns - from_ns, accounts);
+            until_ns
+        } else {
+            from_ns
         };
         self.accounts = *accounts;
         self.until_ns = at_ns;
@@ -204,8 +203,10 @@ impl UnderWay {
     }
 
     /// Divides time in which the thread did not sleep into the time for which it waited for a CPU, and the rest.
-    fn ran(&mut self, ns: u64, accounts: &Accounts) {
-        let waited_ns = accounts.run_delay_ns.saturating_sub(self.accounts.run_delay_ns).min(ns);
+    fn add_running(&mut self, ns: u64, accounts: &Accounts) {
+        // `continues` has refused unknown accounts.
+        let delay_ns = |accounts: &Accounts| accounts.scheduled.map_or(0, |scheduled| scheduled.run_delay_ns);
+        let waited_ns = delay_ns(accounts).saturating_sub(delay_ns(&self.accounts)).min(ns);
         let interval = |ns, cause, basis| Interval { ns, cause, duration: DurationBasis::Sampled, basis, stack: None };
         self.push(interval(waited_ns, Cause::RunQueue, CauseBasis::Counters));
         self.push(interval(ns - waited_ns, Cause::Compute, CauseBasis::Elimination));
@@ -266,8 +267,9 @@ fn file_of(call: &Syscall, files: &ThreadFiles) -> Option<String> {
 mod tests {
     use std::path::Path;
 
-    use super::super::read::{Accounts, Sample, Syscall, ThreadFiles};
+    use super::super::read::{Accounts, Sample, Syscall, ThreadFiles, Unreadable};
     use super::{Stacks, ThreadCalls};
+    use crate::tasks::Scheduled;
     use flatwater_recording::{Call, Cause, OpKind};
 
     const MS: u64 = 1_000_000;
@@ -326,7 +328,7 @@ mod tests {
         assert_eq!(found.iter().map(|call| call.duration_ns).collect::<Vec<_>>(), [7 * MS / 2, 3 * MS]);
         assert!(found.iter().all(|call| call.bytes == Some(4096)));
         let msync = |minor_faults| {
-            let accounts = Accounts { minor_faults, ..Accounts::default() };
+            let accounts = Accounts { minor_faults: Some(minor_faults), ..Accounts::default() };
             asleep(call(libc::SYS_msync, [4096, 4096, 4, 0, 0, 0]), "folio_wait_bit", accounts)
         };
         assert_eq!(calls([1, 1, 1, 2, 2, 2].map(msync).to_vec()).len(), 2);
@@ -334,7 +336,10 @@ mod tests {
 
     #[test]
     fn time_on_the_cpu_between_two_waits_of_a_call_is_divided_by_schedstat() {
-        let at = |cpu_ns, run_delay_ns| Accounts { cpu_ns, run_delay_ns, ..Accounts::default() };
+        let at = |cpu_ns, run_delay_ns| Accounts {
+            scheduled: Some(Scheduled { cpu_ns, run_delay_ns }),
+            ..Accounts::default()
+        };
         let wait = |accounts| asleep(call(libc::SYS_fsync, [3, 0, 0, 0, 0, 0]), "folio_wait_bit", accounts);
         let looks = vec![wait(at(0, 0)), Sample::Running, Sample::Running, Sample::Running, wait(at(MS, 2 * MS))];
         let [found] = &calls(looks)[..] else { panic!("one call") };
@@ -344,6 +349,14 @@ mod tests {
         let unlink = |cpu_ns| asleep(call(libc::SYS_unlinkat, [5, 9, 0, 0, 0, 0]), "folio_wait_bit", at(cpu_ns, 0));
         let looks = vec![unlink(0), unlink(0), unlink(0), Sample::Running, unlink(MS), unlink(MS), unlink(MS)];
         assert_eq!(calls(looks).len(), 2);
+    }
+
+    /// Without schedstat a thread that ran may have returned: its time is not joined to one long call.
+    #[test]
+    fn a_thread_that_ran_for_an_unknown_time_has_returned() {
+        let wait = || fsync("folio_wait_bit");
+        let found = calls(vec![wait(), wait(), wait(), Sample::Running, wait(), wait(), wait()]);
+        assert_eq!(found.iter().map(|call| call.duration_ns).collect::<Vec<_>>(), [2 * MS, 3 * MS]);
     }
 
     #[test]
@@ -356,6 +369,7 @@ mod tests {
 
     #[test]
     fn a_directory_that_is_not_a_thread_is_gone() {
-        assert!(ThreadFiles::open(Path::new("/proc"), 1, u32::MAX).is_err());
+        let absent = ThreadFiles::open(Path::new("/proc"), 1, u32::MAX);
+        assert_eq!(absent.err(), Some(Unreadable::Gone));
     }
 }

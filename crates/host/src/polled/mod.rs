@@ -10,9 +10,9 @@
 mod call;
 mod read;
 
-use std::collections::HashMap;
-use std::path::{Path, PathBuf};
-use std::sync::mpsc::{Receiver, Sender, channel};
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
@@ -21,9 +21,10 @@ use call::ThreadCalls;
 use read::{ThreadFiles, Unreadable};
 
 use super::clock::monotonic_ns;
-use super::tasks::Watched;
+use super::tasks::{PROCESSES_MAX, Watched};
 use flatwater_recording::{Call, Gap, Stack};
 
+const PROC: &str = "/proc";
 /// The shortest interval between two looks at the threads.
 const PERIOD_NS: u64 = 1_000_000;
 /// The interval is at least this many times the duration of a look, so that looking takes at most a tenth of one CPU.
@@ -76,7 +77,7 @@ impl PolledCalls {
     pub fn begin(&mut self) {
         let (orders, received) = channel();
         let found = Arc::clone(&self.found);
-        let mut poller = Poller::new(self.watched.clone(), self.threshold_ns, Path::new("/proc"), found);
+        let mut poller = Poller::new(self.watched.clone(), self.threshold_ns, found);
         // A failure to start a thread leaves `thread` empty; `finish` then reports it.
         let started =
             std::thread::Builder::new().name("flatwater-poll".to_owned()).spawn(move || poller.run(&received));
@@ -105,7 +106,7 @@ impl PolledCalls {
         found
     }
 
-    /// Stops looking and returns the last calls, also those that have not returned.
+    /// Stops looking and returns the last calls, including calls that have not returned.
     pub fn finish(&mut self) -> Found {
         if let Some(orders) = self.orders.take() {
             let _ = orders.send(Order::Stop);
@@ -131,9 +132,8 @@ struct Followed {
 struct Poller {
     watched: Watched,
     threshold_ns: u64,
-    proc: PathBuf,
     found: Arc<Mutex<Found>>,
-    threads: HashMap<u32, Followed>,
+    threads: BTreeMap<u32, Followed>,
     /// Ids of the stacks, by the function in which the thread slept.
     stacks: call::Stacks,
     list_due_ns: u64,
@@ -145,13 +145,12 @@ struct Poller {
 }
 
 impl Poller {
-    fn new(watched: Watched, threshold_ns: u64, proc: &Path, found: Arc<Mutex<Found>>) -> Poller {
+    fn new(watched: Watched, threshold_ns: u64, found: Arc<Mutex<Found>>) -> Poller {
         Poller {
             watched,
             threshold_ns,
-            proc: proc.to_owned(),
             found,
-            threads: HashMap::new(),
+            threads: BTreeMap::new(),
             stacks: call::Stacks::default(),
             list_due_ns: 0,
             looks: 0,
@@ -173,8 +172,8 @@ impl Poller {
                     self.list_due_ns = 0;
                     continue;
                 }
-                Ok(Order::Stop) | Err(std::sync::mpsc::RecvTimeoutError::Disconnected) => break,
-                Err(std::sync::mpsc::RecvTimeoutError::Timeout) => {}
+                Ok(Order::Stop) | Err(RecvTimeoutError::Disconnected) => break,
+                Err(RecvTimeoutError::Timeout) => {}
             }
             let begun_ns = monotonic_ns();
             let late_ns = begun_ns.saturating_sub(due_ns);
@@ -196,7 +195,10 @@ impl Poller {
     /// Finds the target's threads.
     fn list(&mut self, begun_ns: u64) {
         let mut followed = 0;
-        for (pid, tids) in self.watched.threads(&self.proc) {
+        let processes = self.watched.threads(Path::new(PROC));
+        // Children of further processes are not listed.
+        self.full |= processes.len() > PROCESSES_MAX;
+        for (pid, tids) in processes {
             for tid in tids {
                 if self.threads.contains_key(&tid) {
                     continue;
@@ -205,7 +207,7 @@ impl Poller {
                     self.full = true;
                     break;
                 }
-                match ThreadFiles::open(&self.proc, pid, tid) {
+                match ThreadFiles::open(Path::new(PROC), pid, tid) {
                     Ok(files) => {
                         let calls = ThreadCalls::new(pid, tid, self.threshold_ns);
                         self.threads.insert(tid, Followed { files, calls });
@@ -269,7 +271,7 @@ impl Poller {
             gaps.push(Gap::new("calls of some threads", why, remedy));
         }
         if self.full {
-            let why = format!("at most {THREADS_MAX} threads are followed without hooks");
+            let why = format!("at most {THREADS_MAX} threads of {PROCESSES_MAX} processes are followed without hooks");
             gaps.push(Gap::new("calls of further threads", why, "select fewer processes, or record as root"));
         }
         if self.looks_late > 0 {

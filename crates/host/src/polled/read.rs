@@ -5,6 +5,8 @@ use std::io::{self, ErrorKind};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
+use crate::tasks::{Scheduled, of_stat};
+
 /// Why a thread cannot be read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Unreadable {
@@ -37,9 +39,9 @@ pub struct Syscall {
 pub struct Accounts {
     /// Completed calls of the read() and write() families; `None` if the kernel does not count them.
     pub transfers: Option<u64>,
-    pub minor_faults: u64,
-    pub cpu_ns: u64,
-    pub run_delay_ns: u64,
+    pub minor_faults: Option<u64>,
+    /// `None` if the kernel does not count it.
+    pub scheduled: Option<Scheduled>,
 }
 
 /// What a thread does at one instant.
@@ -53,19 +55,22 @@ pub enum Sample {
     Interruptible,
 }
 
+/// The system call and eight other numbers of at most 18 digits.
+const SYSCALL_BYTES_MAX: usize = 256;
+
 /// The /proc files of a thread. The `syscall` file stays open, so it cannot become the file of another thread.
 #[derive(Debug)]
 pub struct ThreadFiles {
     place: PathBuf,
     syscall: File,
-    buffer: Vec<u8>,
+    buffer: [u8; SYSCALL_BYTES_MAX],
 }
 
 impl ThreadFiles {
     pub fn open(proc: &Path, pid: u32, tid: u32) -> Result<ThreadFiles, Unreadable> {
         let place = proc.join(pid.to_string()).join("task").join(tid.to_string());
         let syscall = File::open(place.join("syscall"))?;
-        let mut files = ThreadFiles { place, syscall, buffer: vec![0; 4096] };
+        let mut files = ThreadFiles { place, syscall, buffer: [0; SYSCALL_BYTES_MAX] };
         // The kernel checks permissions when the file is read.
         files.syscall_now()?;
         Ok(files)
@@ -92,18 +97,18 @@ impl ThreadFiles {
         // The function belongs to this call only if the thread is still in it.
         match self.syscall_now()? {
             Some(after) if after == call => {
-                Ok(Sample::Uninterruptible { call, function, accounts: self.accounts(minor_faults_of(&stat)) })
+                Ok(Sample::Uninterruptible { call, function, accounts: self.accounts(&stat) })
             }
             _ => Ok(Sample::Running),
         }
     }
 
-    fn accounts(&self, minor_faults: u64) -> Accounts {
-        let schedstat = self.text("schedstat").unwrap_or_default();
-        let mut numbers = schedstat.split_whitespace().map_while(|word| word.parse().ok());
-        let (cpu_ns, run_delay_ns) = (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0));
-        let transfers = self.text("io").ok().as_deref().and_then(transfers);
-        Accounts { transfers, minor_faults, cpu_ns, run_delay_ns }
+    fn accounts(&self, stat: &str) -> Accounts {
+        Accounts {
+            transfers: self.text("io").ok().as_deref().and_then(transfers),
+            minor_faults: of_stat(stat).map(|(_, minor_faults, _)| minor_faults),
+            scheduled: self.text("schedstat").ok().as_deref().and_then(Scheduled::parse),
+        }
     }
 
     /// The name of the thread.
@@ -145,12 +150,6 @@ fn state_of(stat: &str) -> Option<char> {
     stat.rsplit_once(')')?.1.trim_start().chars().next()
 }
 
-/// Field 10 of proc(5): faults that needed no I/O.
-fn minor_faults_of(stat: &str) -> u64 {
-    let after = stat.rsplit_once(')').map_or("", |(_, after)| after);
-    after.split_whitespace().nth(7).and_then(|word| word.parse().ok()).unwrap_or(0)
-}
-
 /// syscr + syscw of /proc/PID/task/TID/io.
 fn transfers(text: &str) -> Option<u64> {
     let value = |name: &str| text.lines().find_map(|line| line.strip_prefix(name)?.trim().parse::<u64>().ok());
@@ -159,7 +158,7 @@ fn transfers(text: &str) -> Option<u64> {
 
 #[cfg(test)]
 mod tests {
-    use super::{Syscall, minor_faults_of, parse_syscall, state_of, transfers};
+    use super::{Syscall, of_stat, parse_syscall, state_of, transfers};
 
     #[test]
     fn the_files_of_a_thread_are_parsed() {
@@ -178,7 +177,7 @@ mod tests {
         }
         assert_eq!(state_of("7 (a) D) S 1 1"), Some('S'));
         assert_eq!(state_of("7 (dd"), None);
-        assert_eq!(minor_faults_of("7 (a) b) S 1 1 1 0 -1 4194560 300 0 20 0 5 6"), 300);
+        assert_eq!(of_stat("7 (a) b) S 1 1 1 0 -1 4194560 300 0 20 0 5 6"), Some(("a) b", 300, 20)));
         assert_eq!(transfers("rchar: 1\nwchar: 2\nsyscr: 3\nsyscw: 4\n"), Some(7));
         assert_eq!(transfers("rchar: 1\n"), None);
     }

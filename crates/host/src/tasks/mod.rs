@@ -67,7 +67,7 @@ fn with_children(proc: &Path, pids: &[u32]) -> Vec<u32> {
 }
 
 /// At most this many processes, with one row each; further processes are a gap.
-const PROCESSES_MAX: usize = 256;
+pub(super) const PROCESSES_MAX: usize = 256;
 /// The shortest interval between two readings. The interval is also at least `PERIOD_PER_LOOK` times the duration of a
 /// reading, so that reading takes less than one percent of the time.
 const PERIOD_NS: u64 = 200_000_000;
@@ -185,16 +185,31 @@ impl Tasks {
         let stat = fs::read_to_string(place.join("stat")).ok()?;
         let (name, minor_faults, major_faults) = of_stat(&stat)?;
         let schedstat = fs::read_to_string(place.join("schedstat")).ok()?;
-        let mut numbers = schedstat.split_whitespace().map_while(|word| word.parse().ok());
-        let (cpu_ns, run_delay_ns) = (numbers.next()?, numbers.next()?);
+        let Scheduled { cpu_ns, run_delay_ns } = Scheduled::parse(&schedstat)?;
         let delays = self.asker.as_ref().and_then(|asker| asker.delays_of(tid));
         Some((name.to_owned(), Counts { cpu_ns, run_delay_ns, minor_faults, major_faults, delays }))
     }
 }
 
+/// Time of a thread on a CPU, and waiting for one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Scheduled {
+    pub cpu_ns: u64,
+    pub run_delay_ns: u64,
+}
+
+impl Scheduled {
+    /// Parses `/proc/PID/task/TID/schedstat`.
+    #[must_use]
+    pub fn parse(text: &str) -> Option<Scheduled> {
+        let mut numbers = text.split_whitespace().map_while(|word| word.parse().ok());
+        Some(Scheduled { cpu_ns: numbers.next()?, run_delay_ns: numbers.next()? })
+    }
+}
+
 /// Parses name, minor and major faults: fields 2, 10 and 12 in proc(5). The name may contain any character, even `)`
 /// and spaces.
-fn of_stat(text: &str) -> Option<(&str, u64, u64)> {
+pub(super) fn of_stat(text: &str) -> Option<(&str, u64, u64)> {
     let (before, after) = text.rsplit_once(')')?;
     let (_, name) = before.split_once('(')?;
     let mut fields = after.split_whitespace().skip(7);
