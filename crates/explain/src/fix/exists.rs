@@ -24,8 +24,50 @@ const CAME: [(Key, [u32; 3], &str); 7] = [
     (knob!("vm.vfs_cache_pressure"), [2, 6, 8], "nothing steers that cache before"),
 ];
 
+/// How the recorded machine performs an action.
+pub(super) enum How {
+    /// By these changes; empty if no command performs the action.
+    Steps(Vec<Step>),
+    /// By the fix's text with this suffix: the machine has no such setting.
+    Advice(String),
+}
+
+/// How the machine performs the action; `None` if it cannot.
+pub(super) fn how(action: &Action, place: &Place<'_>) -> Option<How> {
+    Some(How::Steps(match action {
+        Action::Advice | Action::Change { .. } => Vec::new(),
+        Action::Set { key, value } => return set(*key, value, place),
+        Action::Limit { party, resource } => limit(party, resource, place).unwrap_or_default(),
+        Action::OwnMemory { party } => {
+            let moved = place.controller(ControllerName::Memory).and_then(|memory| own_group(memory, party));
+            moved.map(|(step, _)| step).into_iter().collect()
+        }
+    }))
+}
+
+fn set(key: Key, value: &str, place: &Place<'_>) -> Option<How> {
+    if let Some(remedy) = instead(key, place.facts) {
+        return Some(How::Advice(format!(": {remedy}")));
+    }
+    if key == knob!("queue.scheduler") && !place.offers(value) {
+        return None;
+    }
+    if key == knob!("placement.fifo_priority") && !place.is_scenario() {
+        return Some(priority(value, place.threads()));
+    }
+    Some(How::Steps(step(key, value, place).into_iter().collect()))
+}
+
+/// Only a scenario has the key: on another machine the fix is a command for each thread.
+fn priority(value: &str, threads: &[u32]) -> How {
+    match threads {
+        [] => How::Advice(format!(" (chrt --fifo --pid {value} PID)")),
+        _ => How::Steps(vec![Step::RealTime { priority: value.to_owned(), threads: threads.to_vec() }]),
+    }
+}
+
 /// The remedy in place of a knob that the recorded kernel lacks; `None` if it has the knob or is unknown.
-pub(super) fn instead(key: Key, facts: &Facts<'_>) -> Option<String> {
+fn instead(key: Key, facts: &Facts<'_>) -> Option<String> {
     let (_, [major, minor, patch], instead) = CAME.iter().find(|(known, ..)| *known == key)?;
     if facts.kernel_from([*major, *minor, *patch]) != Some(false) {
         return None;
@@ -35,23 +77,9 @@ pub(super) fn instead(key: Key, facts: &Facts<'_>) -> Option<String> {
     Some(format!("{instead} ({} came with {came}, this is {kernel})", key.name()))
 }
 
-/// The changes that perform the action; empty if no command does. `None` if the machine cannot have the setting.
-pub(super) fn steps(action: &Action, place: &Place<'_>) -> Option<Vec<Step>> {
-    match action {
-        Action::Advice | Action::Change { .. } => Some(Vec::new()),
-        Action::Set { key, value } if *key == knob!("queue.scheduler") && !place.offers(value) => None,
-        Action::Set { key, value } => Some(set(*key, value, place).into_iter().collect()),
-        Action::Limit { party, resource } => Some(limit(party, resource, place).unwrap_or_default()),
-        Action::OwnMemory { party } => {
-            let moved = place.controller(ControllerName::Memory).and_then(|memory| own_group(memory, party));
-            Some(moved.map(|(step, _)| step).into_iter().collect())
-        }
-    }
-}
-
 /// The change that sets a knob; `None` if the knob is not set on the machine (a run's own cgroup or mount, a code
 /// change).
-fn set(key: Key, value: &str, place: &Place<'_>) -> Option<Step> {
+fn step(key: Key, value: &str, place: &Place<'_>) -> Option<Step> {
     let attribute = key.name().split_once('.').map_or(key.name(), |(_, name)| name);
     let file = |file: SysFile| {
         let old = place.setup.get(key.name()).map(str::to_owned);
@@ -64,10 +92,6 @@ fn set(key: Key, value: &str, place: &Place<'_>) -> Option<Step> {
         KnobPlace::Queue => file(SysFile::Queue { disk: place.disk.filter(is_device)?.to_owned(), attribute }),
         KnobPlace::Cgroup if key == knob!("cgroup.memory_limit") && !place.is_scenario() => memory_limit(value, place),
         KnobPlace::Mount if key == knob!("mount.options") && !place.is_scenario() => remount(value, place),
-        KnobPlace::Placement if key == knob!("placement.fifo_priority") && !place.is_scenario() => {
-            let threads = place.threads().to_vec();
-            (!threads.is_empty()).then(|| Step::RealTime { priority: value.to_owned(), threads })
-        }
         _ => None,
     }
 }
@@ -90,8 +114,9 @@ fn memory_limit(value: &str, place: &Place<'_>) -> Option<Step> {
 
 /// Through the unit if systemd owns the group, else by the file.
 fn in_group(group: Group, file: CgroupFile, value: Amount) -> Step {
-    let has_property = file != CgroupFile::MemoryHigh;
-    match unit(&group.path).filter(|_| has_property && group.controller.version == 2 && !group.is_new) {
+    // A property takes no expression of the shell.
+    let is_known = value != Amount::HalfOfMemory;
+    match unit(&group.path).filter(|_| is_known && group.controller.version == 2 && !group.is_new) {
         Some(unit) => Step::Unit { unit: unit.to_owned(), group, file, value },
         None => Step::Cgroup { group, file, value },
     }

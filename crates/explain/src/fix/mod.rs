@@ -1,7 +1,7 @@
 //! Fixes: what to change, and the commands that do it and undo it on the recorded machine.
 //!
-//! A cause or an aggressor gives an [`Action`]; `exists` turns it into the [`Step`]s of the recorded machine, and
-//! `commands` prints these.
+//! A cause or an aggressor gives an [`Action`]; `exists` turns it into the [`Step`]s of the recorded machine, or into
+//! advice, and `commands` prints the steps.
 
 mod action;
 mod against;
@@ -19,6 +19,7 @@ mod text;
 pub use action::{Action, Change, Party, Resource};
 pub(crate) use against::against;
 pub use commands::Commands;
+use exists::How;
 pub use measured::Measured;
 pub(crate) use measured::bfq;
 pub(crate) use place::Place;
@@ -102,19 +103,10 @@ impl Fix {
 
     /// The fix with its steps; `None` if the recorded machine cannot perform it.
     pub(crate) fn at(self, place: &Place<'_>) -> Option<Fix> {
-        if let Some(instead) = self.setting().and_then(|(key, _)| exists::instead(key, place.facts)) {
-            return Some(Fix::advice(format!("{}: {instead}", self.text)));
-        }
-        let steps = exists::steps(&self.action, place)?;
-        match self.setting() {
-            // Only a scenario has this key; without known threads no command can be printed.
-            Some((key, value))
-                if key == knob!("placement.fifo_priority") && steps.is_empty() && !place.is_scenario() =>
-            {
-                Some(Fix::advice(format!("{} (chrt --fifo --pid {value} PID)", self.text)))
-            }
-            _ => Some(Fix { steps, ..self }),
-        }
+        Some(match exists::how(&self.action, place)? {
+            How::Steps(steps) => Fix { steps, ..self },
+            How::Advice(suffix) => Fix::advice(self.text + &suffix),
+        })
     }
 }
 
