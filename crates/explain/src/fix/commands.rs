@@ -110,7 +110,11 @@ fn of_cgroup(group: &Group, file: CgroupFile, value: &Amount) -> Commands {
                 2 => format!("\"{} wbps={value}\"", number(disk)),
                 _ => format!("\"{} {value}\"", number(disk)),
             };
-            (rate_in_force(disk, version, path.as_ref()), rate(&bytes_per_s.to_string()), rate("OLD"))
+            let read = match version {
+                2 => rate_in_force(disk, path.as_ref(), "[^ ]*", "max"),
+                _ => format!("sed -n \"s/^{} //p\" {path} | grep . || echo 0", number(disk)),
+            };
+            (read, rate(&bytes_per_s.to_string()), rate("OLD"))
         }
     };
     let write = |value: &str| format!("echo {value} > {path}");
@@ -120,13 +124,10 @@ fn of_cgroup(group: &Group, file: CgroupFile, value: &Amount) -> Commands {
     }
 }
 
-/// Prints the limit on writes to a disk, as the file takes it; a disk without a line has no limit.
-fn rate_in_force(disk: &str, version: u32, path: &str) -> String {
+/// Prints the limit on writes to a disk in a file of version 2: a word that matches `value`, or else `unlimited`.
+fn rate_in_force(disk: &str, path: &str, value: &str, unlimited: &str) -> String {
     let disk = number(disk);
-    match version {
-        2 => format!("sed -n \"s/^{disk} .*wbps=\\([^ ]*\\).*/\\1/p\" {path} | grep . || echo max"),
-        _ => format!("sed -n \"s/^{disk} //p\" {path} | grep . || echo 0"),
-    }
+    format!("sed -n \"s/^{disk} .*wbps=\\({value}\\).*/\\1/p\" {path} | grep . || echo {unlimited}")
 }
 
 fn of_unit(unit: &str, group: &Group, file: CgroupFile, value: &Amount) -> Commands {
@@ -143,8 +144,8 @@ fn of_unit(unit: &str, group: &Group, file: CgroupFile, value: &Amount) -> Comma
         }
         Amount::HalfOfMemory => return Commands::default(),
         Amount::Rate { disk, bytes_per_s } => {
-            let read = rate_in_force(disk, 2, path.as_ref()).replace("\\([^ ]*\\)", "\\([0-9]*\\)");
-            let read = read.replace("echo max", "echo infinity");
+            // The file prints `max`, which the property does not accept.
+            let read = rate_in_force(disk, path.as_ref(), "[0-9]*", "infinity");
             (read, format!("/dev/{disk} {bytes_per_s}"), format!("/dev/{disk} OLD"))
         }
     };
