@@ -5,7 +5,7 @@ use crate::facts::Facts;
 use crate::finding::NO_CONFIDENCE;
 use crate::{Evidence, Finding};
 use flatwater_recording::units::Nanos;
-use flatwater_recording::{AccessKind, Header, Observed};
+use flatwater_recording::{AccessKind, Observed};
 
 pub const ENTRY: CauseEntry = CauseEntry {
     name: "not-observed",
@@ -31,15 +31,14 @@ fn find(facts: &Facts<'_>) -> Option<Finding> {
     }
     let header = &facts.recording.header;
     let what = if header.target.what.is_empty() { "the target" } else { &header.target.what };
-    let headline = if finds_slow_calls(header) { NONE_SLOW } else { ENTRY.headline };
-    let mut finding = Finding::inferred(CauseId::NotObserved, NO_CONFIDENCE, headline);
     let (length, threshold) = (Nanos(facts.duration_ns), Nanos(facts.threshold_ns));
-    let text = match finds_slow_calls(header) {
-        true => format!(
-            "0 calls of {what} took {threshold} or longer in {length}; shorter calls are neither timed nor counted"
-        ),
-        false => format!("0 operations of {what} were timed in {length}"),
+    let (headline, text) = if header.observed.iter().any(finds_slow_calls_only) {
+        let unseen = "shorter calls are neither timed nor counted";
+        (NONE_SLOW, format!("0 calls of {what} took {threshold} or longer in {length}; {unseen}"))
+    } else {
+        (ENTRY.headline, format!("0 operations of {what} were timed in {length}"))
     };
+    let mut finding = Finding::inferred(CauseId::NotObserved, NO_CONFIDENCE, headline);
     finding.evidence.push(Evidence::new(text, 0.0, "operations"));
     finding.evidence.extend(header.observed.iter().map(evidence));
     finding.settle = match missed(facts) {
@@ -53,9 +52,9 @@ fn find(facts: &Facts<'_>) -> Option<Finding> {
 
 const NONE_SLOW: &str = "no slow call was seen; how many calls the watched programs made is not known";
 
-/// Whether slow calls of the target would have been found, although its calls were not counted.
-fn finds_slow_calls(header: &Header) -> bool {
-    header.observed.iter().any(|seen| seen.access == AccessKind::FileCalls && seen.timed && seen.count.is_none())
+/// Whether slow calls were watched without counting all calls, as at level 0 and without privileges.
+fn finds_slow_calls_only(observed: &Observed) -> bool {
+    observed.access == AccessKind::FileCalls && observed.timed && observed.count.is_none()
 }
 
 /// The first kind of access that was not timed.
