@@ -27,7 +27,8 @@ fn perform(commands: &Commands) -> Vec<String> {
     let named = |line: &str| line.strip_prefix("OLD_").and_then(|rest| rest.split_once(':')).map(own);
     let olds: BTreeMap<String, String> = printed.iter().flat_map(|text| text.lines()).filter_map(named).collect();
     let with_values = |line: &String| {
-        let line = olds.iter().fold(line.clone(), |line, (id, old)| line.replace(&format!("OLD_{id}"), old));
+        // Longer ids first: OLD_81 is the beginning of OLD_812.
+        let line = olds.iter().rev().fold(line.clone(), |line, (id, old)| line.replace(&format!("OLD_{id}"), old));
         line.replace("OLD", &printed[0])
     };
     commands.undo.iter().map(with_values).collect()
@@ -97,11 +98,11 @@ fn mount_options_return_to_what_they_were() {
     if !is_root() {
         return skip(Need::Root, "fix", "not root");
     }
-    let directory = std::env::temp_dir().join(format!("flatwater-fix-{}", std::process::id()));
-    let at = directory.join("a mount");
-    std::fs::create_dir_all(&at).expect("made");
-    let (image, point) = (directory.join("image").display().to_string(), at.display().to_string());
-    let mut cleanup = Cleanup(vec![format!("rm -r {}", directory.display())]);
+    let directory = tempfile::tempdir().expect("a directory");
+    let at = directory.path().join("a mount");
+    std::fs::create_dir(&at).expect("made");
+    let (image, point) = (directory.path().join("image").display().to_string(), at.display().to_string());
+    let mut cleanup = Cleanup(Vec::new());
     shell(&format!("truncate -s 16M {image} && mkfs.ext4 -q {image}"));
     let device = shell(&format!("losetup -f --show {image}"));
     cleanup.0.push(format!("losetup -d {device}"));
