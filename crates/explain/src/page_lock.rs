@@ -28,8 +28,8 @@ pub fn is_page_lock<S: AsRef<str>>(frames: &[S]) -> bool {
     lookup.is_some_and(|at| frames.iter().take(at).all(sleeps))
 }
 
-/// The stacks whose waits for a page's lock were waits for a read; empty if the own reads of the foreground's writes do
-/// not show this.
+/// The stacks whose waits for a page's lock were waits for a read; empty unless the foreground's writes also read
+/// pages themselves.
 #[must_use]
 pub fn held_by_reads(recording: &Recording) -> HashSet<StackId> {
     let locks: HashSet<StackId> =
@@ -37,10 +37,9 @@ pub fn held_by_reads(recording: &Recording) -> HashSet<StackId> {
     if locks.is_empty() {
         return locks;
     }
-    let neighbours = recording.neighbours();
     let segments = || {
-        let writes = recording.calls.iter().filter(|call| call.op == OpKind::Write);
-        writes.filter(|call| !neighbours.contains(call.thread.as_str())).flat_map(|call| &call.segments)
+        let writes = recording.foreground_calls().filter(|call| call.op == OpKind::Write);
+        writes.flat_map(|call| &call.segments)
     };
     let waits = segments()
         .filter(|segment| segment.cause == Cause::Lock && segment.stack.is_some_and(|id| locks.contains(&id)));

@@ -30,7 +30,7 @@ pub struct Stage {
     pub fixes: Vec<Fix>,
 }
 
-/// The findings in the same order, without those that became stages of earlier ones.
+/// The findings in the same order, without the findings that became stages of earlier ones.
 #[must_use]
 pub fn join(findings: Vec<Finding>) -> Vec<Finding> {
     let mut joined: Vec<Finding> = Vec::with_capacity(findings.len());
@@ -50,9 +50,9 @@ fn same_answer(one: &Finding, other: &Finding) -> bool {
     fn who(aggressor: &Aggressor) -> (&str, Option<&str>) {
         (&aggressor.program, aggressor.cgroup.as_deref())
     }
-    let first = |finding: &Finding| {
-        finding.fixes.first().map(|fix| fix.action.clone()).filter(|action| *action != Action::Advice)
-    };
+    fn first(finding: &Finding) -> Option<&Action> {
+        finding.fixes.first().map(|fix| &fix.action).filter(|action| **action != Action::Advice)
+    }
     let same_first = first(one).is_some() && first(one) == first(other);
     let some = !one.aggressors.is_empty();
     some && same_first && one.aggressors.iter().map(who).eq(other.aggressors.iter().map(who))

@@ -20,9 +20,7 @@ fn frame() -> Frame {
 }
 
 pub fn chart(recording: &Recording, palette: &Palette) -> Chart {
-    let neighbours = recording.neighbours();
-    let foreground = |call: &&Call| !neighbours.contains(call.thread.as_str());
-    let calls: Vec<&Call> = recording.calls.iter().filter(foreground).collect();
+    let calls: Vec<&Call> = recording.foreground_calls().collect();
     if calls.is_empty() {
         return none(recording);
     }
