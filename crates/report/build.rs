@@ -59,8 +59,8 @@ fn run(command: &mut Command) -> Result<(), Box<dyn Error>> {
     if done.status.success() {
         return Ok(());
     }
-    let statement = String::from_utf8_lossy(&done.stderr);
-    let last = statement.lines().rev().find(|line| !line.trim().is_empty()).unwrap_or("no message");
+    let errors = String::from_utf8_lossy(&done.stderr);
+    let last = errors.lines().rev().find(|line| !line.trim().is_empty()).unwrap_or("no message");
     Err(format!("{shown}: {}: {last}", done.status).into())
 }
 

@@ -38,14 +38,14 @@ pub fn run(
         recordings.push(common::read(&to.proc_path())?);
     }
     let found = with_first(&recordings);
-    let message = if text {
+    let comparisons = if text {
         let each = names.iter().skip(1).zip(&found);
         let each = each.map(|(name, found)| format!("== {} and {name}\n{}", names[0], report::agree::text(found)));
         each.collect::<Vec<String>>().join("\n")
     } else {
         serde_json::to_string_pretty(&found)?
     };
-    common::print(&message)?;
+    common::print(&comparisons)?;
     Ok(Status::Done)
 }
 

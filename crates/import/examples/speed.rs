@@ -132,8 +132,8 @@ fn postgresql(out: &mut String, at: u64, dice: &mut Dice) {
     out.push_str("2026-11-22 ");
     clock(out, at / 50);
     let n = dice.below(9000);
-    let message = if n.is_multiple_of(3) { "COMMIT" } else { "SELECT * FROM accounts WHERE id = 7" };
-    let _ = writeln!(out, ".123 UTC [{n}] app@db LOG:  duration: {n}.123 ms  statement: {message}");
+    let statement = if n.is_multiple_of(3) { "COMMIT" } else { "SELECT * FROM accounts WHERE id = 7" };
+    let _ = writeln!(out, ".123 UTC [{n}] app@db LOG:  duration: {n}.123 ms  statement: {statement}");
 }
 
 fn etcd(out: &mut String, at: u64, dice: &mut Dice) {

@@ -199,8 +199,8 @@ mod tests {
             .filter(|event| matches!(event.kind, EventKind::OutOfMemory { in_cgroup: true, .. }));
         assert_eq!(killed.count(), 1, "{:?}", recording.events);
         let calm = "    Last State:     Terminated\n      Reason:       Completed\n      Exit Code:    0\n";
-        let kills = import_texts(&[("f".to_owned(), calm.into())]).map(|imported| imported.recording.events.len());
-        assert!(kills.is_err() || kills.is_ok_and(|events| events == 0));
+        let events = import_texts(&[("f".to_owned(), calm.into())]).map(|imported| imported.recording.events.len());
+        assert!(events.is_err() || events.is_ok_and(|events| events == 0));
     }
 
     #[test]

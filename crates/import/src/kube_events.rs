@@ -72,8 +72,8 @@ fn read(cursor: &mut Cursor<'_>, b: &mut Builder) -> Result<(), ImportError> {
         }
         cursor.take();
         if for_memory(text) {
-            let statement = text.split_whitespace().collect::<Vec<_>>().join(" ");
-            b.event(place, EventKind::report(format!("Out of memory: {statement}")));
+            let row = text.split_whitespace().collect::<Vec<_>>().join(" ");
+            b.event(place, EventKind::report(format!("Out of memory: {row}")));
         } else {
             b.pass_over();
         }

@@ -476,8 +476,7 @@ mod tests {
         assert_eq!(recording.events.len(), 1, "{:?}", recording.events);
         let rpc = "Client rpc stats:\ncalls      retrans    authrefrsh\n29103      12         29110\n";
         assert!(
-            import_texts(&[("f".to_owned(), rpc.into())])
-                .map_or(true, |recording| recording.recording.events.is_empty())
+            import_texts(&[("f".to_owned(), rpc.into())]).map_or(true, |imported| imported.recording.events.is_empty())
         );
         assert_eq!(read(&rpc.replace(" 12 ", " 4012 ")).events.len(), 1);
     }

@@ -30,10 +30,14 @@ pub const IMPORTER: Importer = Importer {
 };
 
 fn is_ours(text: &str) -> bool {
-    let statement =
-        ["checkpoint complete:", "restartpoint complete:", "checkpoint starting:", "restartpoint starting:"];
-    statement.iter().any(|statement| text.contains(statement))
-        || text.contains("checkpoints are occurring too frequently")
+    let phrases = [
+        "checkpoint complete:",
+        "restartpoint complete:",
+        "checkpoint starting:",
+        "restartpoint starting:",
+        "checkpoints are occurring too frequently",
+    ];
+    phrases.iter().any(|phrase| text.contains(phrase))
 }
 
 /// The time of log_line_prefix (%m, %t) anywhere before the message: syslog adds its own prefix.

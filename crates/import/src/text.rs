@@ -430,8 +430,8 @@ impl<'a> Cursor<'a> {
     #[must_use]
     pub fn numbers_to(&self, later: &Cursor<'_>) -> (u32, u32) {
         let number = |at: usize| self.text.spans.get(at).map_or(0, |span| span.number);
-        let message = |at: &usize| self.text.line(*at).is_some_and(|line| !line.is_blank());
-        let last = (self.at..later.at).rev().find(message).unwrap_or(self.at);
+        let has_text = |at: &usize| self.text.line(*at).is_some_and(|line| !line.is_blank());
+        let last = (self.at..later.at).rev().find(has_text).unwrap_or(self.at);
         (number(self.at), number(last))
     }
 

@@ -63,9 +63,9 @@ fn milliseconds(text: &str) -> Option<u64> {
 fn read(cursor: &mut Cursor<'_>, b: &mut Builder) -> Result<(), ImportError> {
     let (track, origin) = b.origin("writer-log");
     let mut at = origin;
-    let mut reported = false;
+    let mut any_delay = false;
     while let Some(line) = cursor.peek() {
-        let Some(message) = parse(line.text) else {
+        let Some(parsed) = parse(line.text) else {
             if looks_cut(&line) {
                 cursor.take();
                 b.problem(ImportError::short(&line, "'Delayed N ms.'"));
@@ -74,13 +74,13 @@ fn read(cursor: &mut Cursor<'_>, b: &mut Builder) -> Result<(), ImportError> {
             break;
         };
         cursor.take();
-        match message {
+        match parsed {
             WriterLine::Writing => {}
             WriterLine::Max { ns } => b.delay_max(ns),
             WriterLine::Delayed { pid, ns } => {
                 // The writer prints a delay when it ends; the log has no other time.
                 at = at.saturating_add(i64::try_from(ns).unwrap_or(0)).saturating_add(SECOND_NS / 1000);
-                reported = true;
+                any_delay = true;
                 let start = at.saturating_sub(i64::try_from(ns).unwrap_or(0));
                 b.delay((track, at), BulkDelay { pid, at_ns: 0, delay_ns: ns });
                 // The cause is unexplained: the writer knows how long it waited, but not why.
@@ -90,7 +90,7 @@ fn read(cursor: &mut Cursor<'_>, b: &mut Builder) -> Result<(), ImportError> {
             }
         }
     }
-    if reported {
+    if any_delay {
         let why = "the lines have no times: they are placed one after another, in the order of the log";
         b.gap("time of the writers' delays", why, "let the writers print the time with each delay");
     }

@@ -218,14 +218,14 @@ mod tests {
     #[test]
     fn the_innermost_known_frame_names_the_cause() {
         let stack = ["schedule", "jbd2_log_wait_commit", "ext4_sync_file", "do_fsync"];
-        let meaning_found = meaning(&stack).expect("a known frame");
-        assert_eq!((meaning_found.cause, meaning_found.frame), (Cause::JournalCommit, "jbd2_log_wait_commit"));
+        let known = meaning(&stack).expect("a known frame");
+        assert_eq!((known.cause, known.frame), (Cause::JournalCommit, "jbd2_log_wait_commit"));
         assert_eq!(meaning(&["schedule", "do_nanosleep"]), None);
     }
 
     #[test]
     fn throttles_show_reclaim_and_outer_frames_refine_a_mempool_wait() {
-        let cause = |frames: &[&str]| meaning(frames).map(|meaning_found| meaning_found.cause);
+        let cause = |frames: &[&str]| meaning(frames).map(|known| known.cause);
         let swaps =
             ["io_schedule_timeout", "mempool_alloc", "bio_alloc_bioset", "shrink_page_list", "try_to_free_pages"];
         assert_eq!(cause(&swaps), Some(Cause::DirectReclaim));
@@ -247,25 +247,25 @@ mod tests {
             assert_eq!(cause_of(symbol), Some(cause), "{symbol}");
         }
         let waits = ["schedule", "handle_userfault", "hugetlb_no_page", "hugetlb_fault", "handle_mm_fault"];
-        assert_eq!(meaning(&waits).map(|meaning_found| meaning_found.cause), Some(Cause::PageFault));
+        assert_eq!(meaning(&waits).map(|known| known.cause), Some(Cause::PageFault));
     }
 
     #[test]
     fn a_generic_wait_yields_to_a_more_specific_outer_frame() {
         let bitmap = ["io_schedule", "bit_wait_io", "__wait_on_buffer", "ext4_wait_block_bitmap", "ext4_mb_init_cache"];
-        assert_eq!(meaning(&bitmap).map(|meaning_found| meaning_found.cause), Some(Cause::BlockAllocation));
+        assert_eq!(meaning(&bitmap).map(|known| known.cause), Some(Cause::BlockAllocation));
         let bare = ["io_schedule", "__wait_on_buffer", "some_file_system"];
-        assert_eq!(meaning(&bare).map(|meaning_found| meaning_found.cause), Some(Cause::DeviceWait));
+        assert_eq!(meaning(&bare).map(|known| known.cause), Some(Cause::DeviceWait));
         let stable = ["io_schedule", "folio_wait_bit_common", "folio_wait_writeback", "folio_wait_stable"];
-        assert_eq!(meaning(&stable).map(|meaning_found| meaning_found.cause), Some(Cause::StablePage));
+        assert_eq!(meaning(&stable).map(|known| known.cause), Some(Cause::StablePage));
     }
 
     #[test]
     fn waiting_for_a_commit_to_free_log_space_is_journal_full() {
         let stack = ["schedule", "jbd2_log_wait_commit", "jbd2_log_do_checkpoint", "__jbd2_log_wait_for_space"];
-        assert_eq!(meaning(&stack).map(|meaning_found| meaning_found.cause), Some(Cause::JournalFull));
+        assert_eq!(meaning(&stack).map(|known| known.cause), Some(Cause::JournalFull));
         let older = ["schedule", "start_this_handle", "jbd2_journal_start", "ext4_journal_start_sb"];
-        assert_eq!(meaning(&older).map(|meaning_found| meaning_found.cause), Some(Cause::JournalCommit));
+        assert_eq!(meaning(&older).map(|known| known.cause), Some(Cause::JournalCommit));
     }
 
     #[test]
@@ -277,7 +277,7 @@ mod tests {
             let parts: Vec<&str> = line.split(" | ").collect();
             let [file_system, cause, frames] = parts[..] else { panic!("{line}") };
             let frames: Vec<&str> = frames.split(" < ").collect();
-            assert_eq!(meaning(&frames).map(|meaning_found| meaning_found.cause.name()), Some(cause), "{line}");
+            assert_eq!(meaning(&frames).map(|known| known.cause.name()), Some(cause), "{line}");
             seen.insert(file_system);
         }
         assert_eq!(seen.into_iter().collect::<Vec<_>>(), ["btrfs", "ext4", "nfs", "xfs", "zram"]);
@@ -291,7 +291,7 @@ mod tests {
                 let parts: Vec<&str> = line.split(" | ").collect();
                 let [_, cause, frames] = parts[..] else { panic!("{line}") };
                 let frames: Vec<&str> = frames.split(" < ").collect();
-                let named = meaning(&frames).map_or("-", |meaning_found| meaning_found.cause.name());
+                let named = meaning(&frames).map_or("-", |known| known.cause.name());
                 (named != cause).then(|| format!("{named} of {line}"))
             })
             .collect();
@@ -303,8 +303,8 @@ mod tests {
         let stack = ["schedule", "shrink_lruvec", "try_to_free_mem_cgroup_pages", "balance_dirty_pages"];
         assert_eq!(meaning_inside(&stack, Some(Cause::MemcgReclaim)), None);
         let throttled = ["schedule_timeout", "reclaim_throttle", "shrink_node", "try_to_free_pages"];
-        let meaning_found = meaning_inside(&throttled, Some(Cause::DirectReclaim)).expect("inside");
-        assert_eq!(meaning_found.cause, Cause::ReclaimThrottle);
+        let known = meaning_inside(&throttled, Some(Cause::DirectReclaim)).expect("inside");
+        assert_eq!(known.cause, Cause::ReclaimThrottle);
     }
 
     #[test]

@@ -24,29 +24,29 @@ pub fn choose(tried: &[Tried]) -> Option<usize> {
 /// The cost of the chosen setting compared with the unchanged one: a phrase for each figure that became worse.
 #[must_use]
 pub fn costs(chosen: &Tried, before: &Tried) -> Vec<String> {
-    let mut message = Vec::new();
+    let mut phrases = Vec::new();
     if chosen.cpu_share > before.cpu_share * 1.05 {
-        message.push(format!("CPU {:.2} % instead of {:.2} %", chosen.cpu_share * 100.0, before.cpu_share * 100.0));
+        phrases.push(format!("CPU {:.2} % instead of {:.2} %", chosen.cpu_share * 100.0, before.cpu_share * 100.0));
     }
     if chosen.free_bytes_min as f64 > before.free_bytes_min as f64 * 1.1 {
         let (now, was) = (Bytes(chosen.free_bytes_min), Bytes(before.free_bytes_min));
-        message.push(format!("{now} always kept free instead of {was}: less page cache"));
+        phrases.push(format!("{now} always kept free instead of {was}: less page cache"));
     }
     if chosen.scanned_per_s > before.scanned_per_s * 1.1 + 1.0 {
-        message
+        phrases
             .push(format!("{:.0} pages scanned a second instead of {:.0}", chosen.scanned_per_s, before.scanned_per_s));
     }
     if chosen.median_ns as f64 > before.median_ns as f64 * 1.05 {
-        message.push(format!(
+        phrases.push(format!(
             "the median call takes {} instead of {}",
             Nanos(chosen.median_ns),
             Nanos(before.median_ns)
         ));
     }
     if chosen.read_bytes as f64 > before.read_bytes as f64 * 1.1 + 1e6 {
-        message.push(format!("{} read instead of {}", Bytes(chosen.read_bytes), Bytes(before.read_bytes)));
+        phrases.push(format!("{} read instead of {}", Bytes(chosen.read_bytes), Bytes(before.read_bytes)));
     }
-    message
+    phrases
 }
 
 #[cfg(test)]
@@ -79,9 +79,9 @@ mod tests {
     #[test]
     fn costs_name_only_figures_that_became_worse() {
         let (before, chosen) = (tried(200, 0.1, 1 << 20), tried(100, 0.2, 64 << 20));
-        let message = costs(&chosen, &before);
-        assert_eq!(message.len(), 2, "{message:?}");
-        assert!(message[0].contains("20.00 % instead of 10.00 %") && message[1].contains("64 MiB"), "{message:?}");
+        let phrases = costs(&chosen, &before);
+        assert_eq!(phrases.len(), 2, "{phrases:?}");
+        assert!(phrases[0].contains("20.00 % instead of 10.00 %") && phrases[1].contains("64 MiB"), "{phrases:?}");
         assert!(costs(&before, &before).is_empty());
     }
 }

@@ -20,7 +20,7 @@ type Settings = Vec<(&'static str, String)>;
 struct Copy {
     number: usize,
     pid: Pid,
-    message: File,
+    pipe: File,
 }
 
 /// The answer of a copy before it ends.
@@ -54,7 +54,7 @@ pub fn search_copies<E: std::fmt::Display>(
         while running.len() < jobs.max(1) && failed.is_none() {
             let Some((number, set)) = next.next() else { break };
             match copy(|| run(number, set)) {
-                Ok((pid, message)) => running.push(Copy { number, pid, message: File::from(message) }),
+                Ok((pid, pipe)) => running.push(Copy { number, pid, pipe: File::from(pipe) }),
                 Err(error) => failed = Some(WhatifError::Copy { why: error.to_string() }),
             }
         }
@@ -79,7 +79,7 @@ pub fn search_copies<E: std::fmt::Display>(
 
 /// Waits until one of the copies answers or ends, and removes it from `running`; `None` after a signal.
 fn ended(running: &mut Vec<Copy>) -> Option<(usize, Answer)> {
-    let mut polled: Vec<PollFd<'_>> = running.iter().map(|copy| PollFd::new(&copy.message, PollFlags::IN)).collect();
+    let mut polled: Vec<PollFd<'_>> = running.iter().map(|copy| PollFd::new(&copy.pipe, PollFlags::IN)).collect();
     let asked = poll(&mut polled, None);
     let ready = polled.iter().position(|one| !one.revents().is_empty());
     drop(polled);
@@ -89,10 +89,10 @@ fn ended(running: &mut Vec<Copy>) -> Option<(usize, Answer)> {
         (None, Ok(_) | Err(Errno::INTR)) => return None,
         (None, Err(_)) => 0,
     });
-    let mut message = String::new();
-    let read = copy.message.read_to_string(&mut message);
+    let mut text = String::new();
+    let read = copy.pipe.read_to_string(&mut text);
     let _ = waitpid(Some(copy.pid), WaitOptions::empty());
-    let answer = match (read, serde_json::from_str(&message)) {
+    let answer = match (read, serde_json::from_str(&text)) {
         (Ok(_), Ok(answer)) => answer,
         (Ok(_), Err(_)) => {
             Answer::Failed { why: "the copy of the machine ended without a result (out of memory?)".to_owned() }

@@ -246,7 +246,7 @@ mod tests {
         assert_eq!(contents, [Some("25"), Some("75")]);
         for wanted in ["kernel 5.10.0-8-amd64 behaves", "25 % of memory in use, 75 %", "a disk of 80 MB/s"] {
             assert!(
-                modelled.assumed.iter().any(|message| message.contains(wanted)),
+                modelled.assumed.iter().any(|sentence| sentence.contains(wanted)),
                 "{wanted}: {:?}",
                 modelled.assumed
             );

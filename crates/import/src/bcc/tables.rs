@@ -198,11 +198,11 @@ fn read(cursor: &mut Cursor<'_>, b: &mut Builder) -> Result<(), ImportError> {
                 None => begin(&columns, stamped, b),
             };
             table = Some((tool, columns, state));
-        } else if let Some(reported) = oom_kill(line.text) {
+        } else if let Some(kill) = oom_kill(line.text) {
             let when = line.text.split_whitespace().next().and_then(clock).map(|ns| When::new(Zero::Day, ns));
             let when = when.or(stamped).unwrap_or(When::new(Zero::Start, 0));
             let track = b.shared_track("bcc-table-oom", when.zero);
-            b.event((track, when.ns), EventKind::report(reported));
+            b.event((track, when.ns), EventKind::report(kill));
         } else if let (Some(moment), Some((_, _, state))) = (stamp(line.text), &mut table) {
             stamped = Some(moment);
             state.at = state.at.max(moment.ns);
@@ -385,8 +385,8 @@ fn nothing(_: &Row<'_>, _: &mut Reading, b: &mut Builder) -> Option<()> {
 /// Parses `21:03:39 Triggered by PID 3297 ("ntpd"), OOM kill of PID 22516 ("perl"), 3850642 pages, loadavg: 0.99 ...`.
 fn oom_kill(text: &str) -> Option<String> {
     let at = text.find("Triggered by PID ")?;
-    let reported = text.get(at..)?;
-    reported.contains("OOM kill of PID ").then(|| format!("Out of memory: {reported}"))
+    let kill = text.get(at..)?;
+    kill.contains("OOM kill of PID ").then(|| format!("Out of memory: {kill}"))
 }
 
 #[cfg(test)]

@@ -175,8 +175,8 @@ fn read(cursor: &mut Cursor<'_>, b: &mut Builder) -> Result<(), ImportError> {
             continue;
         }
         reader.time_of(&split);
-        let summary = reader.line(&line, split.message, b);
-        if !summary && !memory::is_memory(split.message) && !reader.memory.expects(split.message) {
+        let has_meaning = reader.line(&line, split.message, b);
+        if !has_meaning && !memory::is_memory(split.message) && !reader.memory.expects(split.message) {
             b.pass_over();
         }
         if let Err(error) = reader.memory.line(&line, split.message) {

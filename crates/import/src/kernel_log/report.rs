@@ -185,14 +185,14 @@ pub fn single(message: &str) -> Option<String> {
     let killed = ["Killed process ", "Kill process ", "Out of memory: kill process ", "VM: killing process "]
         .iter()
         .any(|kill| message.contains(kill));
-    let summary = killed
+    let is_event = killed
         || message.contains("oom-kill:constraint=")
         || message.starts_with("Task in ") && message.contains("killed as a result of limit of")
         || message.contains("ossible memory allocation deadlock")
         || message.contains("): drop_caches: ")
         || is_scheduled_drop(message)
         || super::device::is_trouble(message);
-    summary.then(|| message.trim().to_owned()).or_else(|| slab_failure(message))
+    is_event.then(|| message.trim().to_owned()).or_else(|| slab_failure(message))
 }
 
 /// Parses `  cache: TCP, object size: 1728, order: 1` below `SLAB: Unable to allocate memory on node 0`. SLUB prints

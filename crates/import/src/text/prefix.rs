@@ -126,8 +126,8 @@ fn file(text: &str) -> Option<Prefix> {
 /// A lone number or clock before words. Rows of figures have figures there.
 fn counted(text: &str) -> Option<Prefix> {
     let (word, rest) = text.split_once([' ', '\t'])?;
-    let message = rest.trim_start();
-    let words = message.starts_with(|c: char| c.is_ascii_alphabetic() || matches!(c, '[' | '<' | '?' | '_'));
+    let text_behind = rest.trim_start();
+    let words = text_behind.starts_with(|c: char| c.is_ascii_alphabetic() || matches!(c, '[' | '<' | '?' | '_'));
     let inner = word.trim_matches(['[', ']', ':']);
     let digits = !inner.is_empty() && inner.len() <= 10 && inner.bytes().all(|c| c.is_ascii_digit());
     let kind = match () {
@@ -137,7 +137,7 @@ fn counted(text: &str) -> Option<Prefix> {
         () => return None,
     };
     // The frames behind it are indented; the margin is removed as well.
-    Some(Prefix { kind, bytes: text.len() - message.len(), when: None })
+    Some(Prefix { kind, bytes: text.len() - text_behind.len(), when: None })
 }
 
 /// The host name that pdsh, ansible and similar programs put before each line.

@@ -38,9 +38,8 @@ const MARKS_MAX: usize = 200;
 
 pub fn marks(recording: &Recording) -> Vec<Mark> {
     let start_ns = recording.header.clock.start_ns;
-    let message =
-        recording.events.iter().filter(|event| !matches!(event.kind, EventKind::Start(_) | EventKind::End(_)));
-    message
+    let marked = recording.events.iter().filter(|event| !matches!(event.kind, EventKind::Start(_) | EventKind::End(_)));
+    marked
         .take(MARKS_MAX)
         .map(|event| Mark {
             t: Figure((event.at_ns as f64 - start_ns as f64) / 1e9),
