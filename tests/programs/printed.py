@@ -9,7 +9,7 @@ HELPS, HARMS = 0.8, 1.2
 
 
 def first(explained):
-    """The fix with the lowest number that has commands; None if there is none."""
+    """The fix with the lowest number among those with commands; None if no fix has commands."""
     fixes = [fix for finding in explained["findings"] for part in (finding, *finding.get("stages", [])) for fix in part.get("fixes", [])]
     return min((fix for fix in fixes if fix.get("commands")), key=lambda fix: fix["number"], default=None)
 
@@ -21,7 +21,7 @@ def shell(line):
 
 @contextlib.contextmanager
 def applied(fix):
-    """Applies the fix; yields the errors of its commands; undoes it with the values that the commands printed."""
+    """Applies the fix, yields the errors of the commands, and undoes the fix with the values that the commands printed."""
     printed, errors = [], []
     try:
         for line in fix["commands"]:

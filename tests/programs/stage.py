@@ -242,7 +242,7 @@ class Stage:
             self.second = Disk(directory, self.images.get("second", 1024))
         return self.second
 
-    # Programs too: one with capabilities cannot be read by a recorder that has none.
+    # A recorder without capabilities cannot read a program that has capabilities, so programs start without them as well.
     without_capabilities = False
 
     def start(self, words, groups=(), user=None, log=None, directory=None, environment=None):

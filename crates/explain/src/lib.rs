@@ -198,7 +198,7 @@ pub struct Slow {
     pub lost_ns: u64,
     /// Share of `lost_ns` that has a cause; `None` if slow calls were not recorded one by one.
     pub named_share: Option<f64>,
-    /// Of `calls`: those that had not returned when the recording ended, and the longest time of one until then.
+    /// How many of `calls` had not returned when the recording ended, and the longest time until then.
     pub still_under_way: u64,
     pub under_way_ns_max: u64,
     /// Most time first; `unexplained` last.

@@ -10,7 +10,7 @@ const LISTS: &str = "the active and inactive lists ran: pgscan counts each page 
 /// mm/vmscan.c, 6.1: scan_folios counts what it isolated as pgscan and what it moved to another generation as pgrefill;
 /// try_to_inc_max_seq, which walks page tables, counts nothing.
 const GENERATIONS: &str = "the multi-generational LRU ran: pgscan counts only pages that were isolated from the oldest \
-    generation, pgrefill those that were moved to a younger one instead, and page table walks are not counted. A high \
+    generation, pgrefill pages that were moved to a younger one instead, and page table walks are not counted. A high \
     yield (%vmeff) does not mean that reclaim was cheap; the two youngest generations are what `active` counts";
 
 /// Adds the kind of LRU to a finding about reclaim, if the recording has the setting (since 6.1).

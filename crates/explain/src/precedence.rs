@@ -185,7 +185,7 @@ fn sorted(a: &Candidate, b: &Candidate) -> Ordering {
     key(a).cmp(&key(b)).then(confidence).then(a.finding.cause.cmp(&b.finding.cause))
 }
 
-/// The candidates in the order of the report: of those that no remaining one must precede, the first of the sort.
+/// The candidates in the order of the report: each is the first of the sort that no remaining one must precede.
 #[must_use]
 pub fn order(mut candidates: Vec<Candidate>, situation: &Situation) -> Vec<Finding> {
     candidates.sort_by(sorted);

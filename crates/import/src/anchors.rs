@@ -111,7 +111,7 @@ pub struct Anchors {
 
 /// `None` only if the automaton exceeds the library's limits, which a test excludes.
 pub static ANCHORS: LazyLock<Option<Anchors>> = LazyLock::new(|| Anchors::of(IMPORTERS, |_| true));
-/// The anchors of lines that a long log keeps. Without those that prose contains, a search of a gigabyte has few hits.
+/// The anchors of lines that a long log keeps. Without anchors that prose contains, a search of a gigabyte has few hits.
 pub static KEPT: LazyLock<Option<Anchors>> =
     LazyLock::new(|| Anchors::of(IMPORTERS, |found| found.table || found.line));
 

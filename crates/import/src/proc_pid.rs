@@ -26,7 +26,7 @@ pub const IMPORTER: Importer = Importer {
     read,
 };
 
-/// Lines of /proc/PID/io, and the column of those that count I/O of the file system; rchar and wchar also count pipes
+/// Lines of /proc/PID/io, and the column of a line that counts I/O of the file system; rchar and wchar also count pipes
 /// and sockets.
 const IO: &[(&str, Option<Column>)] = &[
     ("rchar", None),

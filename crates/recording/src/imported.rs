@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 #[serde(default)]
 #[non_exhaustive]
 pub struct ImportSummary {
-    /// Non-blank lines of the text, except those that are only in `ignored`.
+    /// Non-blank lines of the text, except lines that are only in `ignored`.
     pub lines: u64,
     /// Lines that an importer accepted: rows, headers, times, prompts.
     pub understood: u64,

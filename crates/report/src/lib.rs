@@ -35,7 +35,7 @@ pub mod whatif;
 use flatwater_explain::Explanation;
 use flatwater_recording::Recording;
 
-/// Options of all formats. A format ignores those that do not apply to it.
+/// Options of all formats. A format ignores options that do not apply.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Options {
     /// Columns of the terminal, for `text`.

@@ -203,7 +203,7 @@ impl<'a> Links<'a> {
         Links::key_behind(call, wait).into_iter().flat_map(|key| self.links.all(key))
     }
 
-    /// As `behind`, only those that overlap an interval, by start.
+    /// The sleeps of `behind` that overlap an interval, by start.
     pub(super) fn behind_within(&self, call: &Call, wait: &Wait, within: (u64, u64)) -> impl Iterator<Item = &'a Wait> {
         Links::key_behind(call, wait).into_iter().flat_map(move |key| self.overlapping(&self.links, key, within))
     }

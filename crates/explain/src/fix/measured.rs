@@ -47,7 +47,7 @@ pub(super) fn write_limit(aggressor: &Aggressor, facts: &Facts<'_>) -> Option<&'
     (waits_in_sync(facts) && syncs(&aggressor.program, facts)).then_some(effect)
 }
 
-/// The effect of bfq, if the calls and those that they wait for are of the measured kind.
+/// The effect of bfq, if the calls and the aggressor's operations are of the measured kind.
 pub(crate) fn bfq(aggressors: &[Aggressor], facts: &Facts<'_>) -> Option<&'static Measured> {
     let first = aggressors.first()?;
     (waits_in_sync(facts) && syncs(&first.program, facts)).then_some(&BFQ)

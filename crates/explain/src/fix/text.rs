@@ -4,7 +4,7 @@ use flatwater_recording::units::Bytes;
 
 use super::action::{Action, Change, Party, Resource};
 
-/// The sentence of an action; empty for those whose finding words it.
+/// The sentence of an action; empty if the finding has its own.
 pub(super) fn of(action: &Action) -> String {
     match action {
         Action::Advice | Action::Set { .. } => String::new(),

@@ -165,7 +165,7 @@ mod tests {
         assert!(truth.operations > 50, "{}", truth.operations);
     }
 
-    /// More mapped files than memory has inodes for: those that do not fit stay on the disk.
+    /// More mapped files than memory has inodes for: files that do not fit stay on the disk.
     #[test]
     fn files_that_are_mapped_from_the_start_do_not_take_more_memory_than_there_is() {
         let workload = "use = 'graphdb'\nfiles = 60000\nlive = 60000\nfile_size = '4KiB'\nload = 'allocate'";

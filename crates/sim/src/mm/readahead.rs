@@ -41,7 +41,7 @@ pub struct Ahead {
     pub behind: u64,
     /// Order of the window's folios.
     pub order: u32,
-    /// Faults that had to read, minus those that did not (mmap_miss; up to 2.6.30 minus mmap_hit).
+    /// Faults that had to read, minus faults that did not (mmap_miss; up to 2.6.30 minus mmap_hit).
     pub misses: i32,
 }
 

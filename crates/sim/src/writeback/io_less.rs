@@ -406,8 +406,8 @@ mod tests {
         assert_eq!(own.dirty_limit[0], 2000 - (500 >> 5), "down to the dirty pages, slowly");
     }
 
-    /// A cgroup without free memory has a limit of 0 while the hard limit still falls: 8 s of bandwidth are more than
-    /// its share exceeds the limit ("thresh - wb_thresh + 8 * write_bw", unsigned long).
+    /// A cgroup without free memory has a limit of 0 while the hard limit still falls. 8 s of bandwidth are then more
+    /// than the pages by which its share exceeds the limit ("thresh - wb_thresh + 8 * write_bw", unsigned long).
     #[test]
     fn a_limit_of_nothing_has_a_ratio_too() {
         let own = Bandwidth { dirty_limit: [400; 2], ..Bandwidth::default() };
