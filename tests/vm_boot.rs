@@ -6,6 +6,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
+use rustix::fs::{FlockOperation, flock};
+
 fn flatwater() -> Command {
     Command::new(env!("CARGO_BIN_EXE_flatwater"))
 }
@@ -49,10 +51,20 @@ fn directory_of(pid: u32) -> PathBuf {
     PathBuf::from(format!("/var/tmp/flatwater-vm-{pid}-"))
 }
 
-fn is_there(begins: &Path) -> bool {
+fn directories(begins: &Path) -> Vec<PathBuf> {
     let name = begins.file_name().expect("a name").to_string_lossy().into_owned();
     let entries = fs::read_dir("/var/tmp").expect("/var/tmp").flatten();
-    entries.map(|entry| entry.file_name()).any(|entry| entry.to_string_lossy().starts_with(&name))
+    let ours = entries.filter(|entry| entry.file_name().to_string_lossy().starts_with(&name));
+    ours.map(|entry| entry.path()).collect()
+}
+
+fn is_there(begins: &Path) -> bool {
+    !directories(begins).is_empty()
+}
+
+/// A run locks its directory while it uses it, and a stale one while it removes it.
+fn is_locked(directory: &Path) -> bool {
+    fs::File::open(directory).is_ok_and(|dir| flock(&dir, FlockOperation::NonBlockingLockExclusive).is_err())
 }
 
 /// The number of QEMU processes whose command line names this directory.
@@ -295,6 +307,12 @@ fn a_killed_run_leaves_no_guest_and_the_next_run_cleans_up() {
         .output()
         .expect("runs");
     assert!(!next.status.success());
-    // A run of another test may be removing it, which then holds its lock.
-    assert!(wait_until(|| !is_there(&left)), "{} is still there", left.display());
+    // A run of another test may be removing the directory; the next run then leaves that to it. Any other directory is
+    // gone when the next run ends.
+    assert!(
+        wait_until(|| !directories(&left).iter().any(|directory| is_locked(directory))),
+        "{} stays locked",
+        left.display()
+    );
+    assert!(!is_there(&left), "{} is still there", left.display());
 }
