@@ -46,15 +46,16 @@ const PREFIX: &str = "flatwater-vm-";
 /// Not /tmp, which is in memory on many machines: a guest's disk can be large.
 const BASE: &str = "/var/tmp";
 
+fn no_directory(refusal: Refusal) -> VmError {
+    VmError::prepare("the directory of the guest's files")(refusal.into())
+}
+
 impl WorkDirectory {
     pub fn make() -> Result<WorkDirectory, VmError> {
-        let failed = |refusal: Refusal| VmError::prepare("the directory of the guest's files")(refusal.into());
-        let base = Dir::open(Path::new(BASE)).map_err(failed)?;
-        WorkDirectory::make_in(base)
+        WorkDirectory::make_in(Dir::open(Path::new(BASE)).map_err(no_directory)?)
     }
 
     fn make_in(base: Dir) -> Result<WorkDirectory, VmError> {
-        let failed = |refusal: Refusal| VmError::prepare("the directory of the guest's files")(refusal.into());
         let pid = std::process::id();
         // An existing name belongs to another process: try the next one.
         for number in 0..1000 {
@@ -65,7 +66,7 @@ impl WorkDirectory {
             let dir = match base.make_dir(&name) {
                 Ok(dir) => dir,
                 Err(refusal) if refusal.is_missing() => continue,
-                Err(refusal) => return Err(failed(refusal)),
+                Err(refusal) => return Err(no_directory(refusal)),
             };
             flock(&dir, FlockOperation::LockExclusive).map_err(|error| VmError::prepare(name.clone())(error.into()))?;
             // Another process may have removed it before it was locked.
@@ -91,9 +92,9 @@ impl Drop for WorkDirectory {
     }
 }
 
-/// Removes directories that a killed run of ours left: those that no process has locked, also none of another pid
-/// namespace (a container that shares /var/tmp). Their guests were killed with them (parent-death signal). Directories
-/// of other users, and of processes that exist, are left alone.
+/// Removes the directories that killed runs of this user left. Their guests were killed with them (parent-death signal).
+/// A directory is in use if a process has locked it, perhaps in another pid namespace (a container that shares /var/tmp),
+/// or if the process in its name exists.
 pub fn remove_stale() {
     if let Ok(base) = Dir::open(Path::new(BASE)) {
         remove_stale_in(&base);
@@ -107,7 +108,7 @@ fn remove_stale_in(base: &Dir) {
         let pid = name.strip_prefix(PREFIX).and_then(|rest| rest.split('-').next());
         let Some(pid) = pid.and_then(|pid| pid.parse::<u32>().ok()) else { continue };
         let ours = base.stat(name).is_ok_and(|stat| stat.st_uid == own);
-        // Before the lock existed, only the process id showed that a directory was in use.
+        // Older versions do not lock their directories.
         if !ours || Path::new(&format!("/proc/{pid}")).exists() {
             continue;
         }
