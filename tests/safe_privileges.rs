@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use crate::common::exploit::{UNPRIVILEGED_ID, Yard, flatwater, text, within};
+use crate::common::exploit::{Killed, UNPRIVILEGED_ID, Yard, flatwater, text, within};
 use flatwater_recording::{Recording, read};
 use needs::{Need, skip};
 
@@ -122,16 +122,6 @@ fn s13_run_keeps_the_capabilities_for_restoring() {
     assert!(!mounts.contains(&yard.path().display().to_string()), "{mounts}");
 }
 
-/// A daemon, killed on drop.
-struct Daemon(Child);
-
-impl Drop for Daemon {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
-
 /// S13: a daemon runs for months. Even without a unit that limits it, it keeps only the capabilities that attaching
 /// hooks again needs, and can attach them again.
 #[test]
@@ -154,7 +144,7 @@ fn s13_the_daemon_keeps_the_capabilities_for_attaching() {
     let mut command = flatwater();
     command.args(["watch", "-c"]).arg(&config).stdout(Stdio::null());
     let file = std::fs::File::create(&log).expect("a log");
-    let daemon = Daemon(command.stderr(file).spawn().expect("it starts"));
+    let daemon = Killed(command.stderr(file).spawn().expect("it starts"));
     let message = || read_to_string(&log).unwrap_or_default();
     let ask = |what: &str| {
         let output = flatwater().args(["watch", "-c"]).arg(&config).arg(what).output().expect("flatwater starts");
@@ -195,11 +185,11 @@ fn s13_the_daemon_keeps_the_capabilities_for_attaching() {
 #[test]
 fn s13_a_command_runs_as_the_user_and_inherits_nothing() {
     let yard = Yard::new();
-    let message = yard.theirs().join("output");
+    let file = yard.theirs().join("output");
     let script = format!(
         "(id -u; id -g; id -G; cat /proc/self/status; ls -l /proc/self/fd; env; cat {}) >{} 2>&1",
         yard.victim().display(),
-        message.display()
+        file.display()
     );
     let id = |arguments: &[&str]| {
         let output = Command::new("id").args(arguments).output().expect("id");
@@ -213,24 +203,24 @@ fn s13_a_command_runs_as_the_user_and_inherits_nothing() {
     command.args(["record", "--user", &user, "-o"]).arg(yard.path().join("out")).args(["--", "sh", "-c", &script]);
     command.env("SECRET_OF_ROOT", "s3cret").env("XDG_RUNTIME_DIR", "/run/user/0").stdin(Stdio::null());
     let output = within(LONG, &mut command).expect("it ends");
-    let message = read_to_string(&message).unwrap_or_else(|error| panic!("{error}: {}", text(&output.stderr)));
+    let printed = read_to_string(&file).unwrap_or_else(|error| panic!("{error}: {}", text(&output.stderr)));
     let ids = id(&["-G", &user]);
-    let mut lines = message.lines();
+    let mut lines = printed.lines();
     let mut next = || lines.next().unwrap_or_default().to_owned();
     assert_eq!((next(), next(), next()), (UNPRIVILEGED_ID.to_string(), UNPRIVILEGED_ID.to_string(), ids));
     for set in ["CapInh", "CapPrm", "CapEff", "CapAmb"] {
-        assert!(message.contains(&format!("{set}:\t0000000000000000")), "{set}: {message}");
+        assert!(printed.contains(&format!("{set}:\t0000000000000000")), "{set}: {printed}");
     }
     assert!(
-        message.contains(&format!("USER={user}\n"))
-            && message.contains(&format!("LOGNAME={user}\n"))
-            && message.contains("HOME="),
-        "{message}"
+        printed.contains(&format!("USER={user}\n"))
+            && printed.contains(&format!("LOGNAME={user}\n"))
+            && printed.contains("HOME="),
+        "{printed}"
     );
-    assert!(!message.contains("s3cret") && !message.contains("/run/user/0"), "root's environment: {message}");
-    assert!(message.contains("Permission denied") && !message.contains("root's own"), "{message}");
-    let descriptors: Vec<&str> = message.lines().filter(|line| line.contains(" -> ")).collect();
-    assert!(descriptors.len() <= 4 && !message.contains(&format!("-> {}", yard.victim().display())), "{descriptors:?}");
+    assert!(!printed.contains("s3cret") && !printed.contains("/run/user/0"), "root's environment: {printed}");
+    assert!(printed.contains("Permission denied") && !printed.contains("root's own"), "{printed}");
+    let descriptors: Vec<&str> = printed.lines().filter(|line| line.contains(" -> ")).collect();
+    assert!(descriptors.len() <= 4 && !printed.contains(&format!("-> {}", yard.victim().display())), "{descriptors:?}");
 }
 
 #[test]

@@ -6,10 +6,10 @@ use std::io::Read;
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::CommandExt;
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use crate::common::exploit::{UNPRIVILEGED_ID, Yard, flatwater, text, within};
+use crate::common::exploit::{Killed, UNPRIVILEGED_ID, Yard, flatwater, text, within};
 use flatwater_recording::{OpKind, Recording, read};
 use needs::{Need, skip};
 
@@ -131,16 +131,6 @@ int main(void)
 	return 0;
 }
 "#;
-
-/// A child that is killed when it is dropped.
-struct Killed(Child);
-
-impl Drop for Killed {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
 
 /// flatwater read the command line of each process that it follows, and of each process when the daemon starts, as a
 /// whole: a user could fill root's memory.

@@ -8,7 +8,7 @@ use std::time::Duration;
 use flatwater_recording::{Cause, OpKind};
 use needs::{Need, UNPRIVILEGED_ID, skip};
 
-use crate::common::exploit::{Yard, flatwater, text, within};
+use crate::common::exploit::{Killed, Yard, flatwater, text, within};
 use crate::common::is_root;
 use crate::common::loopdisk::{Frozen, LoopDisk};
 
@@ -71,12 +71,11 @@ fn processes_of_another_user_give_no_answer() {
         return skip(Need::Root, "without privileges", "needs root to own the other process");
     }
     let yard = Yard::new();
-    let mut other = Command::new("sleep").arg("60").spawn().expect("sleep");
-    let (pid, out) = (other.id().to_string(), yard.theirs().join("rec"));
+    let other = Killed(Command::new("sleep").arg("60").spawn().expect("sleep"));
+    let (pid, out) = (other.0.id().to_string(), yard.theirs().join("rec"));
     let arguments = ["record", "-t", "1s", "--format", "json", "-p", &pid, "-o", out.to_str().expect("UTF-8")];
     let output = within(LONG, &mut as_user(&arguments)).expect("it ends");
-    let _ = other.kill();
-    let _ = other.wait();
+    drop(other);
     let explained: serde_json::Value = serde_json::from_slice(&output.stdout).expect("an explanation");
     assert_eq!(explained["findings"][0]["cause"], "not-observed", "{explained}");
     let recording = flatwater_recording::read(&out).expect("a recording");
