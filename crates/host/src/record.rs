@@ -521,7 +521,7 @@ mod tests {
     /// The directory selects the file system and device whose counters are read. An earlier version took flatwater's
     /// own directory.
     #[test]
-    fn the_directory_of_a_cgroup_is_its_first_processs() {
+    fn a_cgroup_has_the_directory_of_the_first_process() {
         let (out, place, group) = (tempfile::tempdir(), tempfile::tempdir(), tempfile::tempdir());
         let (out, place, group) = (out.expect("made"), place.expect("made"), group.expect("made"));
         let mut options = RecordOptions {

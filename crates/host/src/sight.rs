@@ -165,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cause_has_its_best_hooks_visibility() {
+    fn a_cause_is_as_visible_as_its_best_hook() {
         let root = tempfile::tempdir().expect("a directory");
         std::fs::create_dir_all(root.path().join("proc")).expect("made");
         std::fs::write(root.path().join("proc/vmstat"), "compact_stall 0\n").expect("written");

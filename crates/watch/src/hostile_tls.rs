@@ -3,6 +3,7 @@
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
+use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
 use std::sync::Arc;
@@ -45,7 +46,6 @@ impl Site {
         openssl(at, &format!("{sign} -out leaf.pem -days 2"));
         std::fs::write(at.join("token"), TOKEN).expect("written");
         for secret in ["key.pem", "token"] {
-            use std::os::unix::fs::PermissionsExt;
             std::fs::set_permissions(at.join(secret), std::fs::Permissions::from_mode(0o600)).expect("chmod");
         }
         let [certificate, key, token_file] = ["leaf.pem", "key.pem", "token"].map(|name| at.join(name));

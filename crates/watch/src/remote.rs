@@ -45,7 +45,7 @@ struct Held {
     /// Why the current files are not in use; `None` once this was reported.
     refused: Option<RemoteError>,
     /// The error reported last; the same error is not reported again.
-    described: Option<String>,
+    reported: Option<String>,
 }
 
 /// The certificate, its key and the token, read again after a minute.
@@ -88,8 +88,8 @@ impl Keys {
         let mut known = self.held.lock().unwrap_or_else(PoisonError::into_inner);
         let error = known.refused.take()?;
         let message = error.to_string();
-        let news = known.described.as_ref() != Some(&message);
-        known.described = Some(message);
+        let news = known.reported.as_ref() != Some(&message);
+        known.reported = Some(message);
         news.then_some(error)
     }
 }
@@ -112,7 +112,7 @@ fn held(files: &Remote) -> Result<Held, RemoteError> {
     if !plain || !(TOKEN_BYTES_MIN..=TOKEN_BYTES_MAX).contains(&token.len()) {
         return Err(RemoteError::Token);
     }
-    Ok(Held { tls: Arc::new(tls), token: token.to_owned(), read: Instant::now(), refused: None, described: None })
+    Ok(Held { tls: Arc::new(tls), token: token.to_owned(), read: Instant::now(), refused: None, reported: None })
 }
 
 fn bytes(path: &Path, key: &'static str) -> Result<Vec<u8>, RemoteError> {
@@ -189,8 +189,8 @@ mod tests {
 
         write(&token_file, "the-token-of-today", 0o644);
         look();
-        let described = keys.refused().expect("others can read it").to_string();
-        assert!(described.contains("metrics.token_file") && described.contains("chmod 600"), "{described}");
+        let message = keys.refused().expect("others can read it").to_string();
+        assert!(message.contains("metrics.token_file") && message.contains("chmod 600"), "{message}");
         look();
         assert!(keys.refused().is_none(), "reported already");
         assert_eq!(keys.now().1, "the-token-of-yesterday");

@@ -77,7 +77,7 @@ pub struct Sight {
     detached: TimedCalls,
 }
 
-/// What hooks on system calls have reported.
+/// Records of hooks on system calls.
 #[derive(Debug, Default)]
 struct TimedCalls {
     calls: Vec<Call>,

@@ -303,15 +303,16 @@ fn make_in(
 /// Where a new cgroup is created relative to another.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Side {
-    /// Its limits apply: v1 itself, since limits on I/O do not apply to the cgroups below; v2 a cgroup below it, since one
-    /// with controllers has no processes.
+    /// The other's limits apply. In v1 the other itself, since its limits on I/O do not apply to cgroups below it; in v2 a
+    /// new cgroup below it, since a cgroup whose children have controllers cannot have processes.
     Inside,
-    /// Outside it: its limits do not apply.
+    /// The other's limits do not apply: a new cgroup above or beside it.
     Outside,
 }
 
-/// The directories of a cgroup inside or outside `within`, created if necessary (a directory of any hierarchy; `None`: this process's cgroup) in each
-/// hierarchy that has the memory, blkio or cpu controller. In v1 the same path is used in all hierarchies that have it.
+/// The directories of a cgroup inside or outside `within`, created if necessary, in each hierarchy that has the memory,
+/// blkio or cpu controller. `within` is a directory of any hierarchy (`None`: this process's cgroup); in v1 each other
+/// hierarchy uses the same path if it has that path, else this process's cgroup.
 pub(super) fn beside(within: Option<&Path>, side: Side, log: &mut UndoLog) -> Result<Vec<PathBuf>, SetupError> {
     let mut places: Vec<(&str, Place)> = Vec::new();
     let mut last = None;

@@ -288,14 +288,14 @@ mod tests {
     #[test]
     fn the_errno_is_the_one_that_the_program_saw() {
         let write = find(libc::SYS_write as i32).expect("a timed call");
-        let described = |result: i64| {
+        let errno = |result: i64| {
             let mut state = CallState::from_record(&[0; HEAD_BYTES]).expect("a head");
             state.result = result;
             write.errno_of(&state)
         };
-        assert_eq!((described(-5), described(0), described(4096)), (Some(5), None, None));
-        assert_eq!(described(-512), Some(libc::EINTR as u32));
-        assert_eq!((described(-4096), described(i64::MIN)), (None, None), "an address or garbage");
+        assert_eq!((errno(-5), errno(0), errno(4096)), (Some(5), None, None));
+        assert_eq!(errno(-512), Some(libc::EINTR as u32));
+        assert_eq!((errno(-4096), errno(i64::MIN)), (None, None), "an address or garbage");
     }
 
     #[test]

@@ -46,7 +46,7 @@ struct Hook {
     when: When,
 }
 
-/// The hooks that the caller of `attach` wants beyond those that are always attached.
+/// Optional hooks, which `attach` attaches only on request.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Wanted {
     pub others: bool,
@@ -333,10 +333,10 @@ fn with_tracefs<T: Send>(attach: impl FnOnce() -> Result<T, TraceError> + Send) 
             if unsafe { libc::unshare(libc::CLONE_NEWNS) } != 0 {
                 return Err(TraceError::NoTracefs { why: std::io::Error::last_os_error().to_string() });
             }
-            let named = |error: rustix::io::Errno| TraceError::NoTracefs { why: error.to_string() };
+            let no_tracefs = |error: rustix::io::Errno| TraceError::NoTracefs { why: error.to_string() };
             let private = MountPropagationFlags::PRIVATE | MountPropagationFlags::REC;
-            mount_change("/", private).map_err(named)?;
-            mount("nodev", TRACEFS, "tracefs", MountFlags::empty(), None).map_err(named)?;
+            mount_change("/", private).map_err(no_tracefs)?;
+            mount("nodev", TRACEFS, "tracefs", MountFlags::empty(), None).map_err(no_tracefs)?;
             attach()
         });
         outcome.join().unwrap_or(Err(TraceError::Panicked))

@@ -151,7 +151,7 @@ impl StackTable {
             return known;
         }
         let frames = &self.stacks.get(place)?.frames;
-        let mut cause = meaning_inside(frames, bracket).map(|reported| reported.cause);
+        let mut cause = meaning_inside(frames, bracket).map(|meaning| meaning.cause);
         if cause.or(bracket) == Some(Cause::Lock) {
             // A journal that waits for space or for a commit makes threads queue on its mutex.
             let journal = lock_taker(frames).and_then(cause_of);

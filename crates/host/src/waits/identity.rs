@@ -135,10 +135,10 @@ impl Identities {
 
     /// All cached processes, ordered by id.
     pub fn known_processes(&self) -> impl Iterator<Item = Task> + use<> {
-        let matched = |(&tgid, process): (&u32, &Process)| {
+        let task = |(&tgid, process): (&u32, &Process)| {
             Task::new(tgid, 0, process.name.clone()).in_cgroup(process.cgroup.clone())
         };
-        let mut all: Vec<Task> = self.processes.iter().filter(|(tgid, _)| **tgid != 0).map(matched).collect();
+        let mut all: Vec<Task> = self.processes.iter().filter(|(tgid, _)| **tgid != 0).map(task).collect();
         all.sort_by_key(|task| task.pid);
         all.into_iter()
     }

@@ -61,7 +61,7 @@ pub struct MachineTracer {
     stacks: StackTable,
     /// Lower ids belong to tables that were cleared.
     first_id: u32,
-    described: usize,
+    stacks_reported: usize,
     /// Threads are examined for unfinished sleeps again from this time on.
     ask_ns: u64,
 }
@@ -90,7 +90,7 @@ impl MachineTracer {
             libaio: false,
         };
         let (waits, statuses) = WaitTracer::start(&options, &stacks)?;
-        Ok((MachineTracer { waits, stacks, first_id: 0, described: 0, ask_ns: 0 }, statuses))
+        Ok((MachineTracer { waits, stacks, first_id: 0, stacks_reported: 0, ask_ns: 0 }, statuses))
     }
 
     /// Whether unfinished calls are seen. If not, an empty `MachineWaits::under_way` means nothing.
@@ -133,13 +133,13 @@ impl MachineTracer {
         } else {
             Users { owners: self.waits.owners(start_ns, end_ns), ..Users::default() }
         };
-        taken.stacks = self.stacks.stacks().get(self.described..).unwrap_or_default().to_vec();
-        self.described += taken.stacks.len();
+        taken.stacks = self.stacks.stacks().get(self.stacks_reported..).unwrap_or_default().to_vec();
+        self.stacks_reported += taken.stacks.len();
         self.number(&mut taken);
         taken.stacks_from = StackId(self.first_id);
         if self.stacks.stacks().len() >= STACKS_MAX as usize {
             self.first_id = self.first_id.wrapping_add(self.stacks.stacks().len() as u32);
-            self.described = 0;
+            self.stacks_reported = 0;
             self.stacks.forget();
         }
         taken

@@ -194,7 +194,7 @@ pub struct WaitTracer {
     /// The iterator over unfinished sleeps; used once, at the end.
     unended: Option<File>,
     sleeping: Vec<SleepRecord>,
-    stated: BTreeSet<u64>,
+    reported: BTreeSet<u64>,
     dropped: u64,
     forgot_ns: u64,
 }
@@ -216,7 +216,7 @@ fn map(ebpf: &mut Ebpf, name: &str) -> Result<Map, TraceError> {
     ebpf.take_map(name).ok_or_else(|| TraceError::NoMap { name: name.to_owned() })
 }
 
-fn stated<E: std::error::Error>(error: E) -> TraceError {
+fn trace_error<E: std::error::Error>(error: E) -> TraceError {
     refused(&error)
 }
 
@@ -248,13 +248,13 @@ impl WaitTracer {
         let without = crate::tracer::object::without();
         let (mut ebpf, variant) = object::load(&btf, constants, &without, &|name| stacks.address_of(name))?;
         let totals = AsyncTotals::of(map(&mut ebpf, "async_latencies")?)?;
-        let ring = RingBuf::try_from(map(&mut ebpf, "wait_records")?).map_err(stated)?;
+        let ring = RingBuf::try_from(map(&mut ebpf, "wait_records")?).map_err(trace_error)?;
         let reader = Reader::start(ring, if options.whole_machine { HELD_BYTES_OF_DAEMON } else { HELD_BYTES });
-        let targets = HashMap::try_from(map(&mut ebpf, "wait_targets")?).map_err(stated)?;
+        let targets = HashMap::try_from(map(&mut ebpf, "wait_targets")?).map_err(trace_error)?;
         let reclaimers = Reclaimers::of(map(&mut ebpf, "reclaimers")?)?;
-        let counters = PerCpuArray::try_from(map(&mut ebpf, "wait_counters")?).map_err(stated)?;
-        let requests_under_way = HashMap::try_from(map(&mut ebpf, "requests")?).map_err(stated)?;
-        let operations_under_way = HashMap::try_from(map(&mut ebpf, "async_operations")?).map_err(stated)?;
+        let counters = PerCpuArray::try_from(map(&mut ebpf, "wait_counters")?).map_err(trace_error)?;
+        let requests_under_way = HashMap::try_from(map(&mut ebpf, "requests")?).map_err(trace_error)?;
+        let operations_under_way = HashMap::try_from(map(&mut ebpf, "async_operations")?).map_err(trace_error)?;
         let mut statuses = object::attach(
             &mut ebpf,
             &btf,
@@ -299,7 +299,7 @@ impl WaitTracer {
             found: FoundCalls::default(),
             unended: unended.ok(),
             sleeping: Vec::new(),
-            stated: BTreeSet::new(),
+            reported: BTreeSet::new(),
             dropped: 0,
             forgot_ns: monotonic_ns(),
         };
@@ -308,7 +308,7 @@ impl WaitTracer {
 
     /// Follows the operations and locks of one more process.
     pub fn add_target(&mut self, pid: u32) -> Result<(), TraceError> {
-        self.targets.insert(pid, 1, 0).map_err(stated)
+        self.targets.insert(pid, 1, 0).map_err(trace_error)
     }
 
     /// Processes all records that the BPF programs have sent so far.
@@ -366,7 +366,7 @@ impl WaitTracer {
             return Ok(Vec::new());
         }
         let mut iterator = under_way::open(&mut self.ebpf, UNENDED)?;
-        under_way::run(&mut iterator).map_err(stated)?;
+        under_way::run(&mut iterator).map_err(trace_error)?;
         self.pump(stacks);
         let Some(detector) = &mut self.detector else { return Ok(Vec::new()) };
         let sleeping = std::mem::take(&mut self.sleeping).into_iter().filter(|sleep| sleep.target != 0);
@@ -444,17 +444,17 @@ impl WaitTracer {
     pub fn slow_records(&mut self, calls: &[Call], stacks: &mut StackTable, settled: Settled) -> SlowRecords {
         self.pump(stacks);
         let now_ns = settled.now_ns;
-        let mut stated = SlowRecords::default();
+        let mut records = SlowRecords::default();
         for call in calls {
             let sleeps = self.ledger.sleeps(call.tid, call.start_ns, call.end_ns());
-            self.chain(call, &sleeps, BTreeMap::new(), stacks, &mut stated);
+            self.chain(call, &sleeps, BTreeMap::new(), stacks, &mut records);
         }
         if let Some(detector) = &mut self.detector {
             self.found.extend(detector.over(now_ns, stacks));
         }
         for found in self.found.take(settled.returned_by_ns) {
-            self.chain(&found.call, &found.sleeps, BTreeMap::new(), stacks, &mut stated);
-            stated.calls.push(found.call);
+            self.chain(&found.call, &found.sleeps, BTreeMap::new(), stacks, &mut records);
+            records.calls.push(found.call);
         }
         let settled = |record: &AsyncRecord| record.end_ns.saturating_add(settle::OPERATION_NS) <= now_ns;
         let (settled, pending): (Vec<_>, Vec<_>) = std::mem::take(&mut self.pending).into_iter().partition(settled);
@@ -465,16 +465,16 @@ impl WaitTracer {
             // Only records that the BPF program itself sends belong to finished operations.
             operation.call.still_under_way = record.kind != layout::record::ASYNC;
             let requests = operation.waits.iter().filter_map(|wait| Some((wait.request?, wait.start_ns))).collect();
-            stated.waited.waits.extend(operation.waits);
-            self.chain(&operation.call, &operation.sleeps, requests, stacks, &mut stated);
-            stated.calls.push(operation.call);
-            stated.async_calls.push(operation.more);
+            records.waited.waits.extend(operation.waits);
+            self.chain(&operation.call, &operation.sleeps, requests, stacks, &mut records);
+            records.calls.push(operation.call);
+            records.async_calls.push(operation.more);
         }
-        for request in standing::to_tell(std::mem::take(&mut self.standing), &self.stated) {
+        for request in standing::to_tell(std::mem::take(&mut self.standing), &self.reported) {
             let described = self.described((request.sequence, request.insert_ns), stacks);
-            stated.waited.requests.extend(described.map(|described| described.request));
+            records.waited.requests.extend(described.map(|described| described.request));
         }
-        stated
+        records
     }
 
     fn described(&mut self, awaited: (u64, u64), stacks: &StackTable) -> Option<queue::Awaited> {
@@ -489,28 +489,28 @@ impl WaitTracer {
         sleeps: &[Rc<SleepRecord>],
         own_requests: BTreeMap<u64, u64>,
         stacks: &mut StackTable,
-        stated: &mut SlowRecords,
+        records: &mut SlowRecords,
     ) {
         let mut chains = Chains { ledger: &self.ledger, names: &mut self.names, stacks };
         let chain = chains.of_call(call, sleeps);
         for (sequence, since_ns) in chain.requests.into_iter().chain(own_requests) {
-            if self.stated.len() >= REPORTED_MAX {
-                self.stated.clear();
+            if self.reported.len() >= REPORTED_MAX {
+                self.reported.clear();
             }
-            if !self.stated.insert(sequence) {
+            if !self.reported.insert(sequence) {
                 continue;
             }
             if let Some(awaited) = self.described((sequence, since_ns), stacks) {
-                stated.waited.requests.push(awaited.request);
-                stated.waited.ahead.extend(awaited.ahead);
-                stated.waited.cpus.extend(awaited.cpus);
+                records.waited.requests.push(awaited.request);
+                records.waited.ahead.extend(awaited.ahead);
+                records.waited.cpus.extend(awaited.cpus);
             }
         }
         for (waiter, from_ns, to_ns) in chain.links.iter().filter_map(ran_for_it) {
-            stated.waited.cpus.extend(self.runners.of_kernel(call, waiter, (from_ns, to_ns), &mut self.names));
+            records.waited.cpus.extend(self.runners.of_kernel(call, waiter, (from_ns, to_ns), &mut self.names));
         }
-        stated.waited.waits.extend(chain.links);
-        stated.waited.cpus.extend(self.runners.of_call(call, &mut self.names));
+        records.waited.waits.extend(chain.links);
+        records.waited.cpus.extend(self.runners.of_call(call, &mut self.names));
     }
 
     /// The rows of an interval that ends now.

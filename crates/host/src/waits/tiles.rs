@@ -238,12 +238,11 @@ mod tests {
     }
 
     fn operation() -> AsyncRecord {
-        let (submit_ns, end_ns) = (1_000_000, 2_000_000);
         AsyncRecord {
             row: 1,
             key: 1,
-            submit_ns,
-            end_ns,
+            submit_ns: 1_000_000,
+            end_ns: 2_000_000,
             tid: 40,
             tgid: 40,
             opcode: 23,

@@ -9,8 +9,6 @@ use crate::config::Config;
 use flatwater_recording::{Call, OpKind, Segment, StackId};
 use needs::{Need, skip};
 
-/// A call was reported by its sleeps at once, and again by the hooks on system calls 300 ms later, if a second
-/// ended in between.
 #[test]
 fn devices_beyond_the_limit_are_a_gap() {
     let device = |name: &str| BlockDevice {
@@ -25,6 +23,8 @@ fn devices_beyond_the_limit_are_a_gap() {
     assert!(at_most(2, vec![device("sda"), device("sdb")]).1.is_none());
 }
 
+/// A call was reported by its sleeps at once, and again by the hooks on system calls 300 ms later, if a second
+/// ended in between.
 #[test]
 fn a_call_is_reported_once_while_system_calls_are_hooked() {
     if !rustix::process::geteuid().is_root() || flatwater_host::tracer::measure_hook_cost().is_err() {
@@ -65,8 +65,8 @@ fn a_call_is_reported_once_while_system_calls_are_hooked() {
     assert!(twice.is_empty(), "{} of {}: {:?}", twice.len(), calls.len(), twice[0]);
 }
 
-/// When the hooks on system calls were detached, the calls that they had timed since the last second were dropped.
-/// Those that had not slept were then in no recording.
+/// Calls that the hooks on system calls had timed since the last second were dropped when the hooks were detached. No
+/// recording had the calls that had not slept.
 #[test]
 fn calls_that_were_timed_just_before_the_hooks_are_detached_are_reported() {
     if !rustix::process::geteuid().is_root() || flatwater_host::tracer::measure_hook_cost().is_err() {
