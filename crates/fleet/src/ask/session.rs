@@ -103,7 +103,7 @@ impl Session {
     }
 
     fn new(fleet: &Fleet, range: Range, context: SessionContext, place: String) -> Session {
-        // Executors of a cluster have only DataFusion's own functions.
+        // Executors of a cluster have only DataFusion's own sum, which wraps around.
         context.register_udaf(checked_sum());
         Session {
             context,

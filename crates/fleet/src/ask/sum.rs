@@ -15,7 +15,7 @@ use datafusion::logical_expr::{
     Accumulator, AggregateUDF, AggregateUDFImpl, EmitTo, GroupsAccumulator, ReversedUDAF, SetMonotonicity, Signature,
 };
 
-/// The function, under the name of DataFusion's own, which it replaces. Other types than Int64 are left to that one.
+/// The function, under the name of DataFusion's own, which it replaces. DataFusion's sums the types other than Int64.
 pub fn checked_sum() -> AggregateUDF {
     AggregateUDF::new_from_impl(CheckedSum { other_types: Sum::new() })
 }
@@ -103,7 +103,7 @@ impl AggregateUDFImpl for CheckedSum {
 #[derive(Debug, Default)]
 struct SingleSum {
     sum: i64,
-    /// The number of values in it that are not null; without any the sum is null.
+    /// Number of values that are not null. If it is 0, the sum is null.
     values: usize,
 }
 

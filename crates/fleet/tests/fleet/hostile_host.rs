@@ -112,7 +112,7 @@ fn is_named(done: &Done, why: Why, text: &str) -> bool {
     done.left_out.named(why).any(|(what, exactly)| format!("{what} {exactly}").contains(text))
 }
 
-/// Otherwise a host that claims more observed time than an hour would make all others too short.
+/// A host that claims more observed time than an hour would make all others too short.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_host_cannot_have_observed_more_than_an_hour_in_an_hour() {
     let folder = tempfile::tempdir().expect("a folder");
@@ -206,7 +206,7 @@ async fn invented_causes_are_counted_together_and_widen_nothing() {
     assert_eq!(causes(&judged), causes(&clean), "{judged}");
 }
 
-/// Otherwise a host could fill the memory of the compactor and of the answers.
+/// Without limits a host could fill the memory of the compactor and of the answers.
 #[tokio::test(flavor = "multi_thread")]
 async fn what_a_host_pushes_in_an_hour_is_limited() {
     let folder = tempfile::tempdir().expect("a folder");
@@ -383,7 +383,7 @@ async fn a_summary_under_another_hour_or_shard_is_refused() {
     assert_eq!((done.summaries, done.left_out.count(Why::Damaged)), (1, 4), "{:?}", done.left_out);
 }
 
-/// A sum that stopped at the largest number would be wrong without a sign.
+/// A sum that stopped at the largest number would be silently wrong.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_days_sum_beyond_64_bits_is_not_written() {
     let folder = tempfile::tempdir().expect("a folder");

@@ -295,7 +295,7 @@ async fn a_host_counts_for_each_setting_with_its_time_under_it() {
 async fn a_sum_that_is_too_large_is_an_error_and_not_a_small_number() {
     let folder = tempfile::tempdir().expect("a folder");
     let fleet = Fleet::directory(folder.path().to_owned()).expect("a directory");
-    // The hour and its cause together.
+    // The hour and its cause together claim no more than a host may.
     let most = flatwater_fleet::input::STALL_NS_MAX / 2;
     for sequence in 0..100 {
         let of_hour = SummaryRow {
