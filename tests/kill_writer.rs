@@ -79,9 +79,9 @@ fn a_killed_writer_keeps_all_flushed_rows() {
         std::thread::sleep(Duration::from_micros(random.next_u64() % 12_000));
         child.kill().expect("kill");
         child.wait().expect("wait");
-        let message: Vec<String> = lines.collect();
+        let printed: Vec<String> = lines.collect();
         let last =
-            message.iter().rev().chain([&until]).find_map(|line| line.strip_prefix("flushed ")?.parse::<usize>().ok());
+            printed.iter().rev().chain([&until]).find_map(|line| line.strip_prefix("flushed ")?.parse::<usize>().ok());
         let flushed = last.map_or(800, |last| last + 1);
 
         let recording = read(&dir).unwrap_or_else(|error| panic!("kill {kill}: {error}"));

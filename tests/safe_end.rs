@@ -85,7 +85,7 @@ fn s10_an_interrupted_run_is_marked_in_recording_text_and_status() {
 
 const KNOB: &str = "/proc/sys/vm/compaction_proactiveness";
 
-/// A run that changes a setting and makes a volume, and what it found and left.
+/// A run that changes a setting and makes a volume, with the setting before the run.
 struct Setup {
     before: String,
     other: &'static str,

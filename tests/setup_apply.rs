@@ -19,9 +19,9 @@ fn setup(pairs: &[(&str, &str)]) -> Setup {
 }
 
 fn listening() -> (Log, Arc<Mutex<Vec<String>>>) {
-    let message = Arc::new(Mutex::new(Vec::new()));
-    let ear = message.clone();
-    (Arc::new(move |line: &str| ear.lock().expect("not poisoned").push(line.to_owned())), message)
+    let lines = Arc::new(Mutex::new(Vec::new()));
+    let ear = lines.clone();
+    (Arc::new(move |line: &str| ear.lock().expect("not poisoned").push(line.to_owned())), lines)
 }
 
 fn context(dir: &Path, apply: bool) -> SetupContext {
@@ -61,10 +61,10 @@ fn a_shared_knob_is_set_only_with_apply_and_restored_on_drop() {
     let other = if before == "21" { "22" } else { "21" };
     let wanted = setup(&[("vm.compaction_proactiveness", other)]);
     let dir = tempfile::tempdir().expect("a directory");
-    let (log, message) = listening();
+    let (log, lines) = listening();
     let applied = Applied::apply(&wanted, &context(dir.path(), false), log.clone()).expect("apply");
     assert_eq!((applied.withheld().len(), held()), (1, before.clone()));
-    assert!(message.lock().expect("not poisoned").iter().any(|line| line.contains("--apply")));
+    assert!(lines.lock().expect("not poisoned").iter().any(|line| line.contains("--apply")));
     drop(applied);
     if is_root() {
         let applied = Applied::apply(&wanted, &context(dir.path(), true), log).expect("apply");
@@ -86,7 +86,7 @@ fn a_knob_that_another_process_changed_is_not_restored() {
     let knob = Path::new("/proc/sys/vm/compaction_proactiveness");
     let before = std::fs::read_to_string(knob).expect("a knob");
     let dir = tempfile::tempdir().expect("a directory");
-    let (log, message) = listening();
+    let (log, lines) = listening();
     let wanted = setup(&[("vm.compaction_proactiveness", "31")]);
     let applied = Applied::apply(&wanted, &context(dir.path(), true), log).expect("apply");
     std::fs::write(knob, "47").expect("write");
@@ -95,7 +95,7 @@ fn a_knob_that_another_process_changed_is_not_restored() {
     std::fs::write(knob, before).expect("restored");
     assert_eq!(after.trim(), "47");
     assert_eq!((restored.stepped_back.len(), restored.failed.len()), (1, 0));
-    assert!(message.lock().expect("not poisoned").iter().any(|line| line.contains("another process")));
+    assert!(lines.lock().expect("not poisoned").iter().any(|line| line.contains("another process")));
 }
 
 #[test]
@@ -115,7 +115,7 @@ fn a_volume_with_limits_is_created_used_and_removed() {
     };
     let before = limits();
     let dir = tempfile::tempdir().expect("a directory");
-    let (log, message) = listening();
+    let (log, lines) = listening();
     let wanted = setup(&[
         ("mount.size", "64MiB"),
         ("cgroup.memory_limit", "64MiB"),
@@ -137,7 +137,7 @@ fn a_volume_with_limits_is_created_used_and_removed() {
     let cgroup = applied.memory_cgroup().map(Path::to_owned).expect("a memory cgroup");
     assert!(cgroup.is_dir());
     let restored = applied.restore();
-    assert!(restored.failed.is_empty(), "{restored:?} {:?}", message.lock());
+    assert!(restored.failed.is_empty(), "{restored:?} {:?}", lines.lock());
     let of_device = |limits: Vec<(PathBuf, String)>| -> Vec<(PathBuf, String)> {
         limits.into_iter().filter(|(file, _)| file.parent() == strict.parent()).collect()
     };

@@ -203,14 +203,13 @@ fn read(recipe: &Recipe, mode: Mode, message: &str) -> Result<Outcome, String> {
 
 fn parts(json: &Value) -> String {
     let causes = json["slow"]["causes"].as_array().into_iter().flatten();
-    let message =
-        |cause: &Value| Some(format!("{} {:.1} ms", cause["cause"].as_str()?, cause["lost_ns"].as_f64()? / 1e6));
-    let mut message: Vec<String> = causes.filter_map(message).take(5).collect();
-    message.extend(json["notes"].as_array().into_iter().flatten().filter_map(|note| note.as_str().map(str::to_owned)));
+    let part = |cause: &Value| Some(format!("{} {:.1} ms", cause["cause"].as_str()?, cause["lost_ns"].as_f64()? / 1e6));
+    let mut parts: Vec<String> = causes.filter_map(part).take(5).collect();
+    parts.extend(json["notes"].as_array().into_iter().flatten().filter_map(|note| note.as_str().map(str::to_owned)));
     let evidence = json["findings"][0]["evidence"].as_array().into_iter().flatten();
-    message.extend(evidence.filter_map(|evidence| evidence["text"].as_str().map(str::to_owned)));
+    parts.extend(evidence.filter_map(|evidence| evidence["text"].as_str().map(str::to_owned)));
     // Hide the local path of the stage.
-    message.join("; ").replace(env!("CARGO_TARGET_TMPDIR"), "STAGE")
+    parts.join("; ").replace(env!("CARGO_TARGET_TMPDIR"), "STAGE")
 }
 
 /// The kernel's release.

@@ -65,8 +65,8 @@ fn refused(check: &serde_json::Value, kernel: &str) {
     }
 }
 
-/// The oldest and the newest kernel that can boot here, each with a CPU of this machine for its guest: an emulated guest
-/// uses one (crates/vm/src/one_cpu.rs), and on different ones both boot at a time.
+/// Traces the oldest or the newest kernel that can boot here. An emulated guest uses one CPU of this machine
+/// (crates/vm/src/one_cpu.rs): the two kernels get different ones, so that both can boot at the same time.
 fn oldest_or_newest(is_oldest: bool) {
     let mut there: Vec<Kernel> = asked::listed().into_iter().filter(Kernel::can_boot).collect();
     if there.is_empty() {
