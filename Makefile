@@ -16,7 +16,7 @@ export CARGO CARGO_TERM_COLOR
 CARGO_HOME ?= $(HOME)/.cargo
 TRIM = --remap-path-prefix=$(CURDIR)=/build --remap-path-prefix=$(CARGO_HOME)=/cargo \
 	--remap-path-prefix=$(HOME)=/home
-# Recordings use the levels 1 to 3 of zstd: 0.3 MB of code for the slower levels is left out. tools/cross.sh too.
+# Recordings use the levels 1 to 3 of zstd: 0.3 MB of code for slower levels is left out. tools/cross.sh has the same list.
 ZSTD = $(foreach of,GREEDY LAZY LAZY2 BTLAZY2 BTOPT BTULTRA,-DZSTD_EXCLUDE_$(of)_BLOCK_COMPRESSOR)
 build install install-precursor: export RUSTFLAGS += $(TRIM)
 build install install-precursor: export CFLAGS += -ffile-prefix-map=$(CURDIR)=/build -ffile-prefix-map=$(CARGO_HOME)=/cargo $(ZSTD)

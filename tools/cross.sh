@@ -44,7 +44,7 @@ elif [ "${1:-}" = test ] && [ ! -d "$(rustc --print sysroot)/lib/rustlib/aarch64
 fi
 
 export CC_x86_64_unknown_linux_musl=musl-gcc CC_aarch64_unknown_linux_gnu=aarch64-linux-gnu-gcc
-# As in the Makefile.
+# The same list as in the Makefile.
 export CFLAGS="${CFLAGS:-}$(printf ' -DZSTD_EXCLUDE_%s_BLOCK_COMPRESSOR' GREEDY LAZY LAZY2 BTLAZY2 BTOPT BTULTRA)"
 case ${1:-check} in
 check | test)
