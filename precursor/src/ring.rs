@@ -209,6 +209,8 @@ impl RingSide {
     pub(crate) fn make_room(&mut self, core: &Core, lane: &mut Lane, need: u64) -> Result<(), AppendError> {
         let mut patience = Patience::new();
         loop {
+            // Before `raise` looks, or a flush in between could make it 0.
+            let flushed = core.live.flushed.0.load(Ordering::Acquire);
             if self.raise(core, lane, need) || self.grow(core, lane) && self.raise(core, lane, need) {
                 return Ok(());
             }
@@ -216,8 +218,7 @@ impl RingSide {
                 return Err(refusal);
             }
             if core.back_pressure == BackPressure::Fail {
-                let waiting_bytes = lane.cursor - core.live.flushed.0.load(Ordering::Acquire);
-                return Err(AppendError::Full { waiting_bytes });
+                return Err(AppendError::Full { waiting_bytes: lane.cursor - flushed });
             }
             patience.wait(core);
         }

@@ -70,13 +70,18 @@ final class RingLane extends Lane {
         int rounds = 0;
         boolean interrupted = false;
         try {
-            while (!raise(need)) {
+            while (true) {
+                // Before `raise` looks, or a flush in between could make the waiting bytes 0.
+                long flushed = core.live.flushed();
+                if (raise(need)) {
+                    return;
+                }
                 PrecursorException refusal = core.refusal();
                 if (refusal != null) {
                     throw refusal;
                 }
                 if (policy == BackPressure.FAIL) {
-                    throw new PrecursorException.Full(core.names.given(), cursor - core.live.flushed());
+                    throw new PrecursorException.Full(core.names.given(), cursor - flushed);
                 }
                 if (rounds++ == 0) {
                     waits++;
