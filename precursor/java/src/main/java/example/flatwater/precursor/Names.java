@@ -2,6 +2,7 @@ package example.flatwater.precursor;
 
 import java.io.ByteArrayOutputStream;
 import java.io.IOException;
+import java.nio.file.DirectoryIteratorException;
 import java.nio.file.DirectoryStream;
 import java.nio.file.FileAlreadyExistsException;
 import java.nio.file.Files;
@@ -97,15 +98,24 @@ final class Names {
             }
             return found;
         }
-        try (DirectoryStream<Path> entries = Files.newDirectoryStream(dir)) {
-            for (Path entry : entries) {
-                long seq = number(entry.getFileName().toString());
-                if (seq >= 0) {
-                    found.add(seq);
-                }
+        for (Path entry : list(dir, "*")) {
+            long seq = number(entry.getFileName().toString());
+            if (seq >= 0) {
+                found.add(seq);
             }
         }
         Collections.sort(found);
+        return found;
+    }
+
+    /** The entries of a directory whose names match a glob. */
+    static List<Path> list(Path dir, String glob) throws IOException {
+        List<Path> found = new ArrayList<>();
+        try (DirectoryStream<Path> entries = Files.newDirectoryStream(dir, glob)) {
+            entries.forEach(found::add);
+        } catch (DirectoryIteratorException e) {
+            throw e.getCause();
+        }
         return found;
     }
 

@@ -2,7 +2,6 @@ package example.flatwater.precursor;
 
 import java.io.IOException;
 import java.nio.ByteBuffer;
-import java.nio.file.DirectoryStream;
 import java.nio.file.Files;
 import java.nio.file.Path;
 import java.time.Duration;
@@ -340,11 +339,7 @@ final class Opening {
 
     /** Removes the shared memory of earlier runs on this path, which can no longer be recovered. */
     private void forgetOrphans() throws IOException {
-        List<Path> found = new ArrayList<>();
-        try (DirectoryStream<Path> entries = Files.newDirectoryStream(shm, names.shmPrefix() + "-*")) {
-            entries.forEach(found::add);
-        }
-        for (Path entry : found) {
+        for (Path entry : Names.list(shm, names.shmPrefix() + "-*")) {
             Facts facts = Facts.of(entry);
             // Files of another user are left alone.
             if (facts != null && facts.unfit(Facts.Use.PRIVATE) == null) {
