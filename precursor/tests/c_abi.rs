@@ -212,9 +212,9 @@ fn the_library_may_be_unloaded() {
 
 fn run(mut command: Command) -> String {
     let done = command.output().unwrap();
-    let stdout_of = format!("{}{}", String::from_utf8_lossy(&done.stdout), String::from_utf8_lossy(&done.stderr));
-    assert!(done.status.success(), "{command:?}: {:?}\n{stdout_of}", done.status);
-    stdout_of
+    let printed = format!("{}{}", String::from_utf8_lossy(&done.stdout), String::from_utf8_lossy(&done.stderr));
+    assert!(done.status.success(), "{command:?}: {:?}\n{printed}", done.status);
+    printed
 }
 
 #[test]
@@ -228,8 +228,8 @@ fn the_c_example_runs_in_every_mode_under_address_sanitizer() {
             let file = dir.path().join(format!("journal-{mode}-{}", program.file_name().unwrap().display()));
             let mut command = Command::new(program);
             command.arg(&file).arg(mode.to_string());
-            let stdout_of = run(command);
-            assert!(stdout_of.contains("appends 1001, durable 248152 of 248152"), "{stdout_of}");
+            let printed = run(command);
+            assert!(printed.contains("appends 1001, durable 248152 of 248152"), "{printed}");
             let bytes = std::fs::read(&file).unwrap();
             assert_eq!(precursor::records(&bytes).count(), 1001);
         }

@@ -102,7 +102,7 @@ final class Recovery {
         }
     }
 
-    private static void close(Sidecar side) throws PrecursorException {
+    private static void close(Sidecar side) {
         try {
             if (side != null) {
                 side.close();
