@@ -255,17 +255,15 @@ impl Reader {
     /// Begins at a file that was listed, and opens it, so that its removal takes no record from the reader. False if
     /// it has been removed since it was listed.
     fn begin_open(&mut self, seq: u64, base: u64) -> Result<bool, ReadError> {
+        let file = match self.names.readable(seq) {
+            Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(false),
+            other => other.map_err(ReadError::io("open", &self.names.path(seq)))?,
+        };
         self.begin(seq, base);
-        match self.names.readable(seq) {
-            Ok(file) => {
-                if let Some(current) = &mut self.current {
-                    current.file = Some(file);
-                }
-                Ok(true)
-            }
-            Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(false),
-            Err(e) => Err(ReadError::io("open", &self.names.path(seq))(e)),
+        if let Some(current) = &mut self.current {
+            current.file = Some(file);
         }
+        Ok(true)
     }
 
     fn begin_at_first(&mut self) -> Result<(), ReadError> {

@@ -34,7 +34,7 @@ final class LiveView {
             }
             return live == null ? null : new LiveView(live, entry.shmDir(), stem);
         } catch (Unfit | java.io.FileNotFoundException | java.nio.file.AccessDeniedException e) {
-            // Of another user, or removed in this moment.
+            // Of another user.
             return null;
         }
     }

@@ -1,5 +1,6 @@
 package example.flatwater.precursor;
 
+import java.io.FileNotFoundException;
 import java.io.IOException;
 import java.io.RandomAccessFile;
 import java.nio.ByteBuffer;
@@ -58,10 +59,23 @@ final class OwnFile {
             throw new Unfit(problem);
         }
         // The mode "rw" would create a file that was removed in between, and a reader has no right to write.
-        RandomAccessFile file = new RandomAccessFile(path.toFile(), write ? "rw" : "r");
+        RandomAccessFile file;
+        try {
+            file = new RandomAccessFile(path.toFile(), write ? "rw" : "r");
+        } catch (FileNotFoundException e) {
+            // Java throws this for a missing permission too.
+            if (Facts.of(path) == null) {
+                return null;
+            }
+            throw e;
+        }
         Facts after = Facts.of(path);
         OwnFile own = new OwnFile(path, before.key(), file);
-        if (after == null || !after.key().equals(before.key())) {
+        if (after == null) {
+            own.close();
+            return null;
+        }
+        if (!after.key().equals(before.key())) {
             own.close();
             throw new IOException("it was replaced while it was opened; try again");
         }

@@ -27,6 +27,9 @@ public final class Reader implements AutoCloseable {
     private boolean closed;
     private Waiting waiting = Waiting.PARKED;
     private long looked = System.nanoTime();
+    /** Runs when the files have been listed, for tests that remove one in this moment. */
+    Runnable listed = () -> { };
+
     private Reader(Names names) {
         this.names = names;
         this.place = new ReaderPlace(names);
@@ -193,7 +196,7 @@ public final class Reader implements AutoCloseable {
                 place.offset = end - last.base();
                 return null;
             }
-            List<Long> present = names.present();
+            List<Long> present = present();
             if (!present.isEmpty()) {
                 place.begin(present.get(present.size() - 1), 0);
             }
@@ -277,12 +280,18 @@ public final class Reader implements AutoCloseable {
         }
     }
 
+    private List<Long> present() throws IOException {
+        List<Long> found = names.present();
+        listed.run();
+        return found;
+    }
+
     private void beginAtFirst() throws IOException {
-        place.begun = false;
-        List<Long> present = names.present();
-        if (!present.isEmpty()) {
-            place.begin(present.get(0), 0);
-        }
+        place.leave();
+        List<Long> present;
+        do {
+            present = present();
+        } while (!present.isEmpty() && !place.beginOpen(present.get(0)));
     }
 
     /** Whether a file begins early enough. */
@@ -293,7 +302,15 @@ public final class Reader implements AutoCloseable {
     /** Begins at the last file that may hold what is sought: whose header is early enough. */
     private void beginNear(Before before) throws IOException {
         place.nextNumber = -1;
-        List<Long> files = names.present();
+        place.leave();
+        List<Long> files;
+        do {
+            files = present();
+        } while (!files.isEmpty() && !place.beginOpen(lastBefore(files, before)));
+    }
+
+    /** The last file whose header is early enough, or the first file. */
+    private long lastBefore(List<Long> files, Before before) throws IOException {
         int low = 0;
         int high = files.size();
         while (low < high) {
@@ -317,10 +334,7 @@ public final class Reader implements AutoCloseable {
                 high = middle;
             }
         }
-        place.begun = false;
-        if (!files.isEmpty()) {
-            place.begin(files.get(Math.max(low - 1, 0)), 0);
-        }
+        return files.get(Math.max(low - 1, 0));
     }
 
     /** The next record, which stays the next one; null if there is none yet. */
@@ -397,7 +411,7 @@ public final class Reader implements AutoCloseable {
             place.begin(following, end);
             return true;
         }
-        List<Long> later = names.present().stream().filter(each -> each > following).toList();
+        List<Long> later = present().stream().filter(each -> each > following).toList();
         if (later.isEmpty()) {
             return false;
         }
@@ -461,7 +475,7 @@ public final class Reader implements AutoCloseable {
         if (place.file == null) {
             // Removed before it was opened.
             long now = place.seq;
-            List<Long> later = names.present().stream().filter(each -> each > now).toList();
+            List<Long> later = present().stream().filter(each -> each > now).toList();
             if (there == null && left && !later.isEmpty()) {
                 throw missing(later.get(0));
             }

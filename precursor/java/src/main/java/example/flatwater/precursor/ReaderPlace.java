@@ -1,6 +1,5 @@
 package example.flatwater.precursor;
 
-import java.io.FileNotFoundException;
 import java.io.IOException;
 
 /** The place of a {@link Reader}: a file, and the frames from an offset on, from the ring or the file. */
@@ -66,6 +65,26 @@ final class ReaderPlace {
         this.offset = 0;
         this.buffered = 0;
         this.bufferedAt = 0;
+    }
+
+    /**
+     * Begins at a file that was listed, and opens it, so that its removal takes no record from the reader. False if it
+     * has been removed since.
+     */
+    boolean beginOpen(long seq) throws IOException {
+        OwnFile found = OwnFile.open(names.path(seq), Facts.Use.READ, false);
+        if (found == null) {
+            return false;
+        }
+        begin(seq, 0);
+        file = found;
+        return true;
+    }
+
+    /** Leaves the current file. */
+    void leave() throws IOException {
+        closeFile();
+        begun = false;
     }
 
     void closeFile() throws IOException {
@@ -150,13 +169,7 @@ final class ReaderPlace {
             }
         }
         if (file == null) {
-            try {
-                file = OwnFile.open(names.path(seq), Facts.Use.READ, false);
-            } catch (FileNotFoundException e) {
-                if (names.exists(seq)) {
-                    throw e;
-                }
-            }
+            file = OwnFile.open(names.path(seq), Facts.Use.READ, false);
             if (file == null) {
                 return;
             }

@@ -1,6 +1,7 @@
 package example.flatwater.precursor;
 
 import static org.junit.jupiter.api.Assertions.assertArrayEquals;
+import static org.junit.jupiter.api.Assertions.assertDoesNotThrow;
 import static org.junit.jupiter.api.Assertions.assertEquals;
 import static org.junit.jupiter.api.Assertions.assertNotNull;
 import static org.junit.jupiter.api.Assertions.assertNull;
@@ -13,6 +14,7 @@ import java.nio.file.Files;
 import java.nio.file.Path;
 import java.nio.file.StandardOpenOption;
 import java.time.Duration;
+import java.util.List;
 import java.util.zip.CRC32;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.io.TempDir;
@@ -193,6 +195,55 @@ class ReaderTest {
     }
 
     @Test
+    void aFileThatIsRemovedSinceItWasListedIsReadOrMissing() throws IOException {
+        try (Appender log = Precursor.open(options("log-{}", Mode.PLAIN))) {
+            for (int i = 0; i < 1_000; i++) {
+                log.append(Drive.payload(i));
+            }
+        }
+        Names names = Names.of(dir.resolve("log-{}"));
+        List<Long> files = names.present();
+        assertTrue(files.size() > 4);
+        long[] first = new long[files.size()];
+        for (int i = 0; i < first.length; i++) {
+            OwnFile file = OwnFile.open(names.path(files.get(i)), Facts.Use.READ, false);
+            first[i] = Scan.header(file).first();
+            file.close();
+        }
+        try (Reader reader = Reader.open(dir.resolve("log-{}"))) {
+            // The reader has opened the first file, and so reads it to its end.
+            names.remove(0);
+            for (long i = 0; i <= first[1]; i++) {
+                assertEquals(i, reader.next().number());
+            }
+            reader.listed = () -> assertDoesNotThrow(() -> names.remove(1));
+            reader.seekFirst();
+            assertEquals(first[2], reader.next().number());
+            reader.listed = () -> assertDoesNotThrow(() -> names.remove(2));
+            long from = first[2];
+            assertEquals(from,
+                assertThrows(PrecursorException.Missing.class, () -> reader.seekNumber(from)).from());
+            assertEquals(first[3], reader.next().number());
+            reader.listed = () -> assertDoesNotThrow(() -> names.remove(3));
+            reader.seekAfter(1);
+            assertEquals(first[4], reader.next().number());
+            // All are removed: a reader then begins at the next file that appears.
+            reader.listed = () -> assertDoesNotThrow(() -> {
+                for (long seq : files) {
+                    names.remove(seq);
+                }
+            });
+            reader.seekFirst();
+            assertNull(reader.next());
+            try (Appender log = Precursor.open(options("log-{}", Mode.PLAIN))) {
+                reader.listed = () -> { };
+                log.append(Drive.payload(0));
+                assertNotNull(reader.next(LONG));
+            }
+        }
+    }
+
+    @Test
     void aTornTailIsCutAndAFileWithoutItsEndMarkEndsTheData() throws IOException {
         Path file = dir.resolve("log");
         try (Appender log = Precursor.open(options("log", Mode.PLAIN))) {
@@ -213,6 +264,6 @@ class ReaderTest {
         side.close();
         Files.write(file, new byte[] {1, 2, 3, 4, 5, 6, 7, 8, 9}, StandardOpenOption.APPEND);
         Recovered found = Precursor.recover(file);
-        assertEquals(new Recovered(file.toRealPath(), 96, Evidence.FRAMES, 0, java.util.List.of(), 9), found);
+        assertEquals(new Recovered(file.toRealPath(), 96, Evidence.FRAMES, 0, List.of(), 9), found);
     }
 }
