@@ -74,7 +74,7 @@ public abstract class PrecursorException extends IOException {
         }
     }
 
-    /** The record is longer than the mode can take. The limit is fixed at open. */
+    /** The record is longer than the appender can take, fixed at open, or than {@link Reader#recordBytesMax} allows. */
     public static final class TooLong extends PrecursorException {
         private static final long serialVersionUID = 1;
 
@@ -84,6 +84,12 @@ public abstract class PrecursorException extends IOException {
         TooLong(Path path, long len, int max) {
             super(path.toString(), "record of " + len + " bytes for " + path + ", at most " + max
                 + " fit; split it, or use a larger ring or roll size", null);
+            this.max = max;
+        }
+
+        TooLong(Path path, long offset, long len, int max) {
+            super(path.toString(), path + " has a record of " + len + " bytes at byte " + offset + ", at most " + max
+                + " are allowed; call recordBytesMax with as many", null);
             this.max = max;
         }
 

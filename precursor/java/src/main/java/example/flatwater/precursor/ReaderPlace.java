@@ -144,7 +144,7 @@ final class ReaderPlace {
     private void checkLen(long claimed) throws IOException {
         boolean fits = file == null || offset + claimed <= file.len();
         if (claimed - Frame.HEADER > recordBytesMax && fits) {
-            throw new PrecursorException.TooLong(names.path(seq), claimed - Frame.HEADER, recordBytesMax);
+            throw new PrecursorException.TooLong(names.path(seq), offset, claimed - Frame.HEADER, recordBytesMax);
         }
     }
 

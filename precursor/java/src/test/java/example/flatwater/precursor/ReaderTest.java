@@ -152,6 +152,21 @@ class ReaderTest {
     }
 
     @Test
+    void aRecordLongerThanAllowedNamesTheSetting() throws IOException {
+        try (Appender log = Precursor.open(options("log", Mode.PLAIN)); Reader reader = Reader.open(dir.resolve("log"))) {
+            long end = log.append(new byte[1]);
+            log.append(new byte[100_000]);
+            reader.recordBytesMax(99_999);
+            assertNotNull(reader.next());
+            PrecursorException.TooLong tooLong = assertThrows(PrecursorException.TooLong.class, reader::next);
+            assertEquals(dir.resolve("log") + " has a record of 100000 bytes at byte " + end
+                + ", at most 99999 are allowed; call recordBytesMax with as many", tooLong.getMessage());
+            reader.recordBytesMax(100_000);
+            assertEquals(100_000, reader.next().bytes().length);
+        }
+    }
+
+    @Test
     void removedReplacedAndCutFilesAreErrorsBehindTheirRecords() throws IOException {
         Path file = dir.resolve("log");
         try (Appender log = Precursor.open(options("log", Mode.PLAIN))) {
