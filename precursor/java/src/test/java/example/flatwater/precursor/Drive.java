@@ -101,14 +101,20 @@ public final class Drive {
         }
     }
 
-    /** Prints the number of records. */
-    private void count() throws PrecursorException {
+    /** Checks that the records are those of {@link #record} from 0 on, and prints their number, or an error. */
+    private void count() {
         try (Reader reader = Reader.open(path)) {
             long count = 0;
-            while (reader.next() != null) {
+            ReadRecord found;
+            while ((found = reader.next()) != null) {
+                if (found.number() != count || !Arrays.equals(found.bytes(), record(count))) {
+                    throw new AssertionError("record " + count + " has number " + found.number());
+                }
                 count++;
             }
             System.out.println(count);
+        } catch (PrecursorException e) {
+            System.out.println(e.getClass().getSimpleName());
         }
     }
 
@@ -131,6 +137,8 @@ public final class Drive {
             ledger = file.getChannel().map(FileChannel.MapMode.READ_WRITE, 0, 4096);
         }
         Appender log = Precursor.open(options(args).syncEvery(Duration.ofMillis(3)));
+        // Opening has made everything durable, also the header of a new file.
+        Words.release(ledger, 8, log.position());
         System.out.println("open");
         for (long i = Words.acquire(ledger, 16);; i++) {
             long end = log.append(record(i));
