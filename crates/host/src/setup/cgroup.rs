@@ -326,13 +326,20 @@ pub(super) fn beside(within: Option<&Path>, side: Side, log: &mut UndoLog) -> Re
     if places.is_empty() {
         return last.map_or(Ok(Vec::new()), Err);
     }
-    let relative = within.map(|given| {
-        let mount = places.iter().map(|(_, place)| &place.mount).find(|mount| given.starts_with(mount));
-        mount.and_then(|mount| given.strip_prefix(mount).ok()).unwrap_or(given).to_owned()
-    });
+    let relative = within.map(path_in_hierarchy).transpose()?;
+    let given_in = |place: &Place| Some(place.mount.join(relative.as_ref()?)).filter(|path| is_cgroup(path));
+    if let Some(within) = within
+        && !places.iter().any(|(_, place)| given_in(place).is_some())
+    {
+        return Err(SetupError::Impossible {
+            what: format!("run in the cgroup {}", within.display()),
+            why: "no hierarchy with the memory, blkio or cpu controller has a cgroup with this path".to_owned(),
+            next: "give a cgroup with one of these controllers".to_owned(),
+        });
+    }
     let mut made = Vec::new();
     for (controller, place) in places {
-        let given = relative.as_ref().map(|relative| place.mount.join(relative)).filter(|path| is_cgroup(path));
+        let given = given_in(&place);
         let at = given.unwrap_or_else(|| place.own.clone());
         let parent = match (side, place.version) {
             (Side::Inside, Version::V1) => {
@@ -347,6 +354,15 @@ pub(super) fn beside(within: Option<&Path>, side: Side, log: &mut UndoLog) -> Re
         made.push(make_in(&parent, &place, controller, log)?.0);
     }
     Ok(made)
+}
+
+/// The path of a cgroup's directory below the mount point of its hierarchy.
+fn path_in_hierarchy(given: &Path) -> Result<PathBuf, SetupError> {
+    // A link, such as /sys/fs/cgroup/cpu, is not below the mount point.
+    let path = std::fs::canonicalize(given).map_err(|source| SetupError::file("find", given, source))?;
+    let mounts = mounts::read().map_err(|source| SetupError::file("read", "/proc/self/mountinfo", source))?;
+    let point = mounts::above(&mounts, &path).map_or(Path::new("/"), |mount| &mount.point);
+    Ok(path.components().skip(point.components().count()).collect())
 }
 
 /// The controllers that a run's cgroup may need.

@@ -91,12 +91,16 @@ fn read_limit(file: &Path) -> io::Result<Option<u64>> {
 #[cfg(test)]
 mod tests {
     use std::path::Path;
-    use std::sync::Arc;
+    use std::sync::{Arc, Mutex, PoisonError};
 
-    use super::Groups;
+    use super::{Groups, cgroup};
+
+    /// The names of new cgroups contain the process id, which the tests share.
+    static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
 
     #[test]
     fn a_group_inside_and_one_outside_are_made_and_removed() {
+        let _alone = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
         let mut groups = Groups::new(Arc::new(|_: &str| {})).expect("a journal");
         let inside = match groups.inside(None) {
             Ok(inside) => inside,
@@ -112,5 +116,32 @@ mod tests {
         assert!(restored.failed.is_empty(), "{restored:?}");
         assert!(outside.directories.iter().all(|directory| !directory.exists()));
         assert_eq!(super::memory_limit(Path::new("/proc")), None);
+    }
+
+    /// A cgroup that was made in an unexpected hierarchy would not be removed.
+    #[test]
+    fn a_given_cgroup_is_found_by_its_path_below_the_mount_point() {
+        let _alone = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut groups = Groups::new(Arc::new(|_: &str| {})).expect("a journal");
+        let given = match groups.outside(None) {
+            Ok(given) => given,
+            Err(why) => return needs::skip(needs::Need::Memcg, "a given cgroup", why),
+        };
+        let place = tempfile::tempdir().expect("a directory");
+        let link = place.path().join("link");
+        std::os::unix::fs::symlink(&given.directories[0], &link).expect("a link");
+        let inside = groups.inside(Some(&link)).expect("the same rights").directories;
+        assert_eq!(inside.len(), given.directories.len());
+        assert!(inside[0].starts_with(&given.directories[0]), "{}", inside[0].display());
+        let other = format!("/sys/fs/cgroup/pids/flatwater-test-{}", std::process::id());
+        if cgroup::is_cgroup(Path::new("/sys/fs/cgroup/pids")) && std::fs::create_dir(&other).is_ok() {
+            let refused = [groups.inside(Some(Path::new(&other))), groups.outside(Some(Path::new(&other)))];
+            std::fs::remove_dir(&other).expect("removed");
+            for refused in refused {
+                assert!(refused.expect_err("it has no limits").to_string().contains(&other));
+            }
+        }
+        let restored = groups.remove();
+        assert!(restored.failed.is_empty(), "{restored:?}");
     }
 }
