@@ -74,7 +74,40 @@ fn head(html: &mut Html, recording: &Recording) {
     head_titled(html, &facts::subject(&recording.header).into_iter().next().unwrap_or_default());
 }
 
-pub fn head_titled(html: &mut Html, what: &str) {
+/// The texts above the content of a page without a script.
+pub struct Frame<'a> {
+    /// In the title bar.
+    pub title: &'a str,
+    /// The verb, such as `probe`.
+    pub brand: &'a str,
+    pub heading: &'a str,
+    /// A line below the heading.
+    pub subject: Option<&'a str>,
+}
+
+impl Frame<'_> {
+    /// The page with this content.
+    pub fn page(&self, content: impl FnOnce(&mut Html)) -> String {
+        let mut html = Html::default();
+        html.raw("<!doctype html>\n");
+        html.tag("html", &[("lang", "en")], |html| {
+            head_titled(html, self.title);
+            html.tag("body", &[], |html| {
+                html.tag("header", &[("class", "top")], |html| {
+                    html.leaf("p", &[("class", "brand")], &format!("flatwater {}", self.brand));
+                    html.leaf("h1", &[], self.heading);
+                    if let Some(subject) = self.subject {
+                        html.leaf("p", &[("class", "subject")], subject);
+                    }
+                });
+                html.tag("main", &[("id", "main")], content);
+            });
+        });
+        html.finish()
+    }
+}
+
+fn head_titled(html: &mut Html, what: &str) {
     html.tag("head", &[], |html| {
         html.open("meta", &[("charset", "utf-8")]);
         html.open("meta", &[("http-equiv", "Content-Security-Policy"), ("content", POLICY)]);

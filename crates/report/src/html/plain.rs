@@ -1,7 +1,8 @@
 //! A page of paragraphs and tables, for results that are not a recording.
 
 use super::element::Html;
-use super::page;
+use super::page::Frame;
+use super::sections::plain_table;
 
 /// A table with a title. Cells are text.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -26,39 +27,22 @@ pub struct PlainPage {
 /// One self-contained page without scripts.
 #[must_use]
 pub fn plain_page(content: &PlainPage) -> String {
-    let mut html = Html::default();
-    html.raw("<!doctype html>\n");
-    html.tag("html", &[("lang", "en")], |html| {
-        page::head_titled(html, &content.title);
-        html.tag("body", &[], |html| {
-            html.tag("header", &[("class", "top")], |html| {
-                html.leaf("p", &[("class", "brand")], &format!("flatwater {}", content.brand));
-                html.leaf("h1", &[], &content.title);
-                html.leaf("p", &[("class", "subject")], &content.subject);
-            });
-            html.tag("main", &[("id", "main")], |html| {
-                html.tag("div", &[("class", "notes")], |html| {
-                    content.notes.iter().for_each(|note| html.leaf("p", &[], note));
-                });
-                content.tables.iter().for_each(|content| table(html, content));
-            });
+    let frame =
+        Frame { title: &content.title, brand: content.brand, heading: &content.title, subject: Some(&content.subject) };
+    frame.page(|html| {
+        html.tag("div", &[("class", "notes")], |html| {
+            content.notes.iter().for_each(|note| html.leaf("p", &[], note));
         });
-    });
-    html.finish()
+        content.tables.iter().for_each(|content| table(html, content));
+    })
 }
 
 fn table(html: &mut Html, content: &PlainTable) {
+    let columns: Vec<(&str, bool)> = content.head.iter().map(|name| (name.as_str(), false)).collect();
     html.tag("section", &[], |html| {
         html.leaf("h2", &[], &content.title);
-        html.tag("table", &[], |html| {
-            html.tag("thead", &[], |html| row(html, "th", &content.head));
-            html.tag("tbody", &[], |html| content.rows.iter().for_each(|cells| row(html, "td", cells)));
-        });
+        plain_table(html, &content.title, &columns, &content.rows);
     });
-}
-
-fn row(html: &mut Html, cell: &'static str, cells: &[String]) {
-    html.tag("tr", &[], |html| cells.iter().for_each(|text| html.leaf(cell, &[], text)));
 }
 
 #[cfg(test)]

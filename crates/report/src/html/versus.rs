@@ -1,7 +1,7 @@
 //! The results of `compare` and `verify` as pages: the verdict first, then settings, figures and notes.
 
 use super::element::Html;
-use super::page;
+use super::page::Frame;
 use super::sections::plain_table;
 use crate::versus::{self, figure, ratio_text, verdict_of};
 use flatwater_experiment::compare::{Comparison, Row, SettingRow};
@@ -52,20 +52,8 @@ pub fn verification_page(found: &Verification) -> String {
     })
 }
 
-fn framed(kind: &str, title: &str, inside: impl FnOnce(&mut Html)) -> String {
-    let mut html = Html::default();
-    html.raw("<!doctype html>\n");
-    html.tag("html", &[("lang", "en")], |html| {
-        page::head_titled(html, &format!("{kind}: {title}"));
-        html.tag("body", &[], |html| {
-            html.tag("header", &[("class", "top")], |html| {
-                html.leaf("p", &[("class", "brand")], &format!("flatwater {kind}"));
-                html.leaf("h1", &[], title);
-            });
-            html.tag("main", &[("id", "main")], inside);
-        });
-    });
-    html.finish()
+fn framed(kind: &str, heading: &str, inside: impl FnOnce(&mut Html)) -> String {
+    Frame { title: &format!("{kind}: {heading}"), brand: kind, heading, subject: None }.page(inside)
 }
 
 fn section(html: &mut Html, title: &str, inside: impl FnOnce(&mut Html)) {

@@ -1,33 +1,26 @@
 //! A what-if as a page: the choice, heat maps by the last two knobs, the table of all runs.
 
 use super::element::Html;
-use super::page;
+use super::page::Frame;
 use crate::numbers::time;
 use crate::whatif::{COLUMNS, Knob, Run, Whatif};
 
 #[must_use]
 pub fn page(found: &Whatif) -> String {
-    let mut html = Html::default();
-    html.raw("<!doctype html>\n");
-    html.tag("html", &[("lang", "en")], |html| {
-        page::head_titled(html, &format!("what if: {}", found.what));
-        html.tag("body", &[], |html| {
-            html.tag("header", &[("class", "top")], |html| {
-                html.leaf("p", &[("class", "brand")], "flatwater what-if");
-                html.leaf("h1", &[], &found.what);
-                html.leaf("p", &[("class", "subject")], &format!("on a model of {}", found.kernel));
-            });
-            html.tag("main", &[("id", "main")], |html| {
-                html.tag("div", &[("class", "notes")], |html| {
-                    found.notes().iter().for_each(|note| html.leaf("p", &[], note));
-                });
-                verdict(html, found);
-                maps(html, found);
-                table(html, found);
-            });
+    let frame = Frame {
+        title: &format!("what if: {}", found.what),
+        brand: "what-if",
+        heading: &found.what,
+        subject: Some(&format!("on a model of {}", found.kernel)),
+    };
+    frame.page(|html| {
+        html.tag("div", &[("class", "notes")], |html| {
+            found.notes().iter().for_each(|note| html.leaf("p", &[], note));
         });
-    });
-    html.finish()
+        verdict(html, found);
+        maps(html, found);
+        table(html, found);
+    })
 }
 
 fn verdict(html: &mut Html, found: &Whatif) {
