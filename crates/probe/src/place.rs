@@ -142,7 +142,7 @@ fn backing(mounts: &[Mount], path: &Path, layers: usize) -> Backing {
         && layers > 0
     {
         let upper = PathBuf::from(upper);
-        // In a container the upper directory is outside of what its processes see.
+        // In a container the upper directory is often not visible.
         if upper.is_dir() {
             return backing(mounts, &upper, layers - 1);
         }
@@ -150,20 +150,11 @@ fn backing(mounts: &[Mount], path: &Path, layers: usize) -> Backing {
     // The subvolumes of a btrfs have device numbers of their own.
     let source = mount.filter(|mount| mount.kind == "btrfs").map(|mount| PathBuf::from(&mount.source));
     if let Some(node) = source.filter(|node| node.is_absolute()) {
-        let number = rustix::fs::stat(&node).ok().map(|stat| stat.st_rdev);
-        let device = number.and_then(device_of);
+        let device = rustix::fs::stat(&node).ok().and_then(|stat| Device::numbered(stat.st_rdev, false));
         return Backing { key: format!("btrfs on {}", node.display()), device };
     }
     let number = rustix::fs::stat(path).map(|stat| stat.st_dev).unwrap_or_default();
     Backing { key: number.to_string(), device: Device::of(path, false) }
-}
-
-fn device_of(number: u64) -> Option<Device> {
-    let number = format!("{}:{}", rustix::fs::major(number), rustix::fs::minor(number));
-    let link = std::fs::canonicalize(Path::new("/sys/dev/block").join(&number)).ok()?;
-    let disk = if link.join("partition").exists() { link.parent()?.to_owned() } else { link };
-    let number = std::fs::read_to_string(disk.join("dev")).ok()?.trim().to_owned();
-    Some(Device { number, name: disk.file_name()?.to_string_lossy().into_owned(), own: false })
 }
 
 /// The disk with this name and all disks below it.

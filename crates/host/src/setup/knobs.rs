@@ -25,8 +25,13 @@ impl Device {
     /// The device of this directory's file system; `None` if it has none (tmpfs, overlay, btrfs).
     #[must_use]
     pub fn of(dir: &Path, own: bool) -> Option<Device> {
-        let stat = rustix::fs::stat(dir).ok()?;
-        let number = format!("{}:{}", rustix::fs::major(stat.st_dev), rustix::fs::minor(stat.st_dev));
+        Device::numbered(rustix::fs::stat(dir).ok()?.st_dev, own)
+    }
+
+    /// The device with this number (`st_dev`, `st_rdev`); `None` if there is none.
+    #[must_use]
+    pub fn numbered(number: u64, own: bool) -> Option<Device> {
+        let number = format!("{}:{}", rustix::fs::major(number), rustix::fs::minor(number));
         let link = std::fs::canonicalize(Path::new("/sys/dev/block").join(&number)).ok()?;
         // Queue and bdi belong to the whole disk, not to the partition.
         let disk = if link.join("partition").exists() { link.parent()?.to_owned() } else { link };
