@@ -9,10 +9,10 @@ import os
 import statistics
 import subprocess
 import sys
+import tempfile
 import time
 
 RESULTS = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "target", "probe.jsonl")
-BASE = "/var/tmp/flatwater-bench-probe"
 MIB = 1 << 20
 BLKIO = "/sys/fs/cgroup/blkio"
 MEMORY = "/sys/fs/cgroup/memory"
@@ -27,14 +27,17 @@ class Layout:
 
     def __init__(self):
         self.undo = []
-        os.makedirs(BASE, exist_ok=True)
+        self.base = self.folder("/var/tmp")
+
+    def folder(self, parent):
+        path = tempfile.mkdtemp(prefix="flatwater-bench-probe-", dir=parent)
+        self.undo.append(lambda: sh("rm", "-r", "--one-file-system", path))
+        return path
 
     def image(self, name, mib, memory=False):
-        folder = "/dev/shm" if memory else BASE
-        path = os.path.join(folder, f"flatwater-bench-{name}.img")
+        path = os.path.join(self.folder("/dev/shm") if memory else self.base, f"{name}.img")
         with open(path, "wb") as file:
             file.truncate(mib * MIB)
-        self.undo.append(lambda: os.unlink(path))
         return path
 
     def loop(self, image, *options):
@@ -47,7 +50,7 @@ class Layout:
         return device, number
 
     def mount(self, device, name, *options):
-        point = os.path.join(BASE, name)
+        point = os.path.join(self.base, name)
         os.makedirs(point, exist_ok=True)
         sh("mount", *options, device, point)
         self.undo.append(lambda: sh("umount", point))
@@ -69,7 +72,7 @@ class Layout:
     def cgroup(self, *directories):
         for directory in directories:
             os.makedirs(directory, exist_ok=True)
-            self.undo.append(lambda directory=directory: remove_group(directory))
+            self.undo.append(lambda directory=directory: os.rmdir(directory))
 
     def __enter__(self):
         return self
@@ -84,10 +87,6 @@ class Layout:
                     if attempt == 19:
                         print(f"not undone: {why}", file=sys.stderr)
                     time.sleep(0.25)
-
-
-def remove_group(directory):
-    os.rmdir(directory)
 
 
 EXT4 = ["mkfs.ext4", "-q", "-F", "-E", "lazy_itable_init=0,lazy_journal_init=0"]
@@ -147,22 +146,15 @@ def memory_limit(made):
 
 
 def tmpfs(made):
-    point = os.path.join(BASE, "tmpfs")
-    os.makedirs(point, exist_ok=True)
-    sh("mount", "-t", "tmpfs", "-o", "size=600m", "none", point)
-    made.undo.append(lambda: sh("umount", point))
-    return {"paths": [point]}
+    return {"paths": [made.mount("none", "tmpfs", "-t", "tmpfs", "-o", "size=600m")]}
 
 
 def overlayfs(made):
     point, _ = made.disk("overlay", EXT4)
-    for name in ("lower", "upper", "work", "merged"):
-        os.makedirs(os.path.join(point, name), exist_ok=True)
-    merged = os.path.join(point, "merged")
+    for name in ("lower", "upper", "work"):
+        os.mkdir(os.path.join(point, name))
     layers = f"lowerdir={point}/lower,upperdir={point}/upper,workdir={point}/work"
-    sh("mount", "-t", "overlay", "-o", layers, "none", merged)
-    made.undo.append(lambda: sh("umount", merged))
-    return {"paths": [merged]}
+    return {"paths": [made.mount("none", "overlay/merged", "-t", "overlay", "-o", layers)]}
 
 
 def throttled_device(made):

@@ -138,7 +138,7 @@ fn a_killed_probe_leaves_nothing() {
         Err(why) => return skip(Need::Root, "kill -9 of a probe", why),
     };
     let mut caught = 0;
-    for wait_ms in [30, 250, 900, 2_500, 6_000] {
+    for wait_ms in [5, 10, 15, 20, 25, 30, 40, 60, 120, 250, 900, 2_500, 6_000] {
         let state = tempfile::tempdir().expect("a directory");
         let mut child = start(&place.path(), state.path());
         std::thread::sleep(Duration::from_millis(wait_ms));
@@ -147,7 +147,7 @@ fn a_killed_probe_leaves_nothing() {
         caught += usize::from(!traces(pid, &[Path::new(&place.path())], state.path()).is_empty());
         child.wait().expect("wait");
         let remains = left(pid, Path::new(&place.path()), state.path());
-        // Before the process that cleans up exists there is at most a journal without an entry.
+        // No process removes a journal that has no entry yet.
         if remains.iter().all(|path| path.ends_with(".begun")) {
             restore(state.path());
             assert_eq!(traces(pid, &[], state.path()), Vec::<String>::new(), "after {wait_ms} ms");
@@ -155,7 +155,7 @@ fn a_killed_probe_leaves_nothing() {
             panic!("after {wait_ms} ms: {remains:?}");
         }
     }
-    assert!(caught >= 3, "only {caught} of 5 kills came while there was anything to remove");
+    assert!(caught >= 3, "only {caught} of 13 kills came while there was anything to remove");
 }
 
 fn restore(state: &Path) {

@@ -16,8 +16,8 @@ use flatwater_probe::verdict::Verdict;
 use flatwater_probe::{Options, ProbeError};
 use flatwater_recording::units::Nanos;
 
-/// Times in which a probe can be performed, seconds.
-const SECONDS: std::ops::RangeInclusive<u64> = 10..=60;
+/// The shortest and longest time of a probe.
+const LENGTHS: std::ops::RangeInclusive<Duration> = Duration::from_secs(10)..=Duration::from_secs(60);
 
 #[derive(Debug, clap::Args)]
 pub struct Args {
@@ -56,8 +56,8 @@ fn kinds() -> Vec<&'static str> {
 
 pub fn run(args: &Args) -> anyhow::Result<Status> {
     let length = Duration::from_nanos(args.length.0);
-    if !SECONDS.contains(&length.as_secs()) || length.as_secs() == *SECONDS.end() && length.subsec_nanos() > 0 {
-        let range = format!("{} to {} s", SECONDS.start(), SECONDS.end());
+    if !LENGTHS.contains(&length) {
+        let range = format!("{} to {} s", LENGTHS.start().as_secs(), LENGTHS.end().as_secs());
         anyhow::bail!(Usage::new(format!("a probe takes {range}, not {}: give -t 55s", args.length)));
     }
     let out = args.out.clone().map(|path| common::claim_output(Some(path), None)).transpose()?;

@@ -79,7 +79,7 @@ impl Worker {
         self.child.id()
     }
 
-    /// Sends a command. A child that is gone is found when its answer is awaited.
+    /// Sends a command. The wait for the answer notices a dead child.
     pub fn send(&mut self, command: Command) {
         if let Some(commands) = &mut self.commands
             && let Ok(line) = serde_json::to_string(&command)

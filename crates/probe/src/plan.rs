@@ -55,8 +55,8 @@ impl Operation {
         }
     }
 
-    /// The pause of the thread after each call, ns. The threads disturb each other little: what they lose to one
-    /// another would hide what they lose to a neighbour.
+    /// The pause of the thread after each call, ns. Without pauses the threads would slow each other, which would hide
+    /// the effect of a neighbour.
     #[must_use]
     pub fn pause_ns(self) -> u64 {
         match self {

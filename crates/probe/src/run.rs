@@ -45,7 +45,7 @@ pub struct Options {
     pub loads: Vec<Load>,
     /// Lower the machine's limits of dirty pages while the probe runs.
     pub apply: bool,
-    /// Of the whole probe.
+    /// Length of the whole probe.
     pub length: Duration,
     pub seed: u64,
     /// Keeps the recording.
@@ -250,7 +250,7 @@ fn judge(options: &Options, seats: &Seats, plan: PlanText, measured: &Measured) 
                 memory_limited: seat.memory.limit_bytes.is_some(),
                 neighbour_pid: measured.pids.get(index).copied().unwrap_or_default(),
             };
-            // Also of calls that became slower by too little for a verdict.
+            // Calls that became slower by too little for a verdict have a mechanism, too.
             let slower = verdict != Verdict::Isolated && found.as_ref().is_some_and(Comparison::is_slower);
             let mechanism = slower.then(|| {
                 let (alone, beside) = measured.phases.spans((index, load));

@@ -40,7 +40,7 @@ pub struct Order {
     pub role: Role,
 }
 
-/// From this many dirty pages on the kernel pauses the writers of a cgroup.
+/// The size of a cgroup's dirty pages from which the kernel pauses its writers.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DirtyLimit {
     /// The cgroup's memory.stat.

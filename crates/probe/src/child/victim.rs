@@ -10,14 +10,13 @@ use std::time::Duration;
 
 use flatwater_host::clock::{monotonic_ns, sleep_ns};
 use flatwater_safefs::Dir;
-use rand_core::{Rng, SeedableRng};
-use rand_pcg::Pcg64;
+use flatwater_workload::dice::Dice;
 
 use super::files::{self, BLOCK};
 use super::{Command, DONE, FAILED, READY, SAMPLE, answer, next};
 use crate::plan::{APPEND_BYTES, CACHED_BYTES, Operation, READ_BYTES, SYNC_BYTES};
 
-/// At most this many calls of each thread are kept: ten minutes at the highest rate.
+/// At most this many calls of each thread are kept: half an hour at the highest rate.
 const SAMPLES_MAX: usize = 600_000;
 const POLL: Duration = Duration::from_millis(1);
 
@@ -106,7 +105,7 @@ struct Actor {
     file: File,
     /// The next byte to write.
     at: u64,
-    random: Pcg64,
+    dice: Dice,
     block: Vec<u8>,
 }
 
@@ -127,7 +126,7 @@ impl Actor {
         }
         let mut block = vec![0; BLOCK];
         files::scramble(&mut block, seed);
-        Ok(Actor { operation, file, at: 0, random: Pcg64::seed_from_u64(seed), block })
+        Ok(Actor { operation, file, at: 0, dice: Dice::new(seed, 0, operation.name()), block })
     }
 
     fn perform(mut self, index: usize, shared: &Shared) -> io::Result<Vec<Sample>> {
@@ -191,6 +190,6 @@ impl Actor {
     }
 
     fn random_block(&mut self, bytes: u64) -> u64 {
-        self.random.next_u64() % (bytes / BLOCK as u64) * BLOCK as u64
+        self.dice.below(bytes / BLOCK as u64) * BLOCK as u64
     }
 }

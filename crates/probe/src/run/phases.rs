@@ -3,8 +3,7 @@
 use std::time::{Duration, Instant};
 
 use flatwater_host::clock::monotonic_ns;
-use rand_core::{Rng, SeedableRng};
-use rand_pcg::Pcg64;
+use flatwater_workload::dice::Dice;
 
 use super::Clock;
 use crate::child::{Command, DONE};
@@ -48,8 +47,8 @@ struct Window {
 }
 
 impl Window {
-    /// The calls that began in this interval, and those that the load prolonged into the interval: a call that waits
-    /// from the begin of the load on is the worst.
+    /// The durations of the calls that began in this interval, ns. Beside a load, a call that began after the load and
+    /// ended in or after the interval counts as well: the longest calls wait from the begin of the load.
     fn calls<'a>(&self, calls: &'a [(u64, u64)]) -> impl Iterator<Item = u64> + use<'a> {
         let (from_ns, to_ns) = self.span;
         let before_ns = self.beside.map_or(from_ns, |loaded| loaded.begun_ns);
@@ -76,11 +75,11 @@ impl Phases {
         clock: &Clock<'_>,
         notes: &mut Vec<String>,
     ) -> Result<(), Silence> {
-        let mut random = Pcg64::seed_from_u64(seed);
+        let mut dice = Dice::new(seed, 0, "phases");
         let mut left: Vec<Key> = loads.to_vec();
         self.alone(victim, clock)?;
         while !left.is_empty() {
-            shuffle(&mut left, &mut random);
+            dice.shuffle(&mut left);
             for key in left.clone() {
                 if Instant::now() >= clock.until {
                     return Ok(());
@@ -198,14 +197,6 @@ fn within(calls: &[(u64, u64)], (from_ns, to_ns): Span) -> &[(u64, u64)] {
     let from = calls.partition_point(|(start_ns, _)| *start_ns < from_ns);
     let to = calls.partition_point(|(start_ns, _)| *start_ns < to_ns);
     calls.get(from..to).unwrap_or_default()
-}
-
-/// Fisher and Yates.
-fn shuffle(keys: &mut [Key], random: &mut Pcg64) {
-    for last in (1..keys.len()).rev() {
-        let other = (random.next_u64() % (last as u64 + 1)) as usize;
-        keys.swap(last, other);
-    }
 }
 
 #[cfg(test)]

@@ -123,11 +123,10 @@ impl Seats {
     }
 
     fn check_space(&mut self) -> Result<(), ProbeError> {
-        for index in 0..self.seats.len() {
-            let limits = self.seats.get(index).map(|seat| self.limits(seat, u64::MAX)).transpose()?;
-            if let (Some(seat), Some(limits)) = (self.seats.get_mut(index), limits) {
-                seat.limits = limits;
-            }
+        let limits: Vec<Limits> =
+            self.seats.iter().map(|seat| self.limits(seat, u64::MAX)).collect::<Result<_, _>>()?;
+        for (seat, limits) in self.seats.iter_mut().zip(limits) {
+            seat.limits = limits;
         }
         Ok(())
     }
