@@ -80,9 +80,10 @@ pub fn run(
     let begun = Instant::now();
     let clock = Clock { until: begun + options.length.saturating_sub(RESERVE), deadline: begun + options.length, stop };
     setup::recover(log);
+    // Before the first change: it removes what a killed probe leaves.
+    let mut sweeper = start(&Order { procs: Vec::new(), role: Role::Sweeper }, &PathBuf::from("/"))?;
     let mut seats = Seats::find(options, log)?;
     planned(&seats.plan(options));
-    let mut sweeper = start(&Order { procs: Vec::new(), role: Role::Sweeper }, &PathBuf::from("/"))?;
     let works = works(options, &seats, log)?;
     let scratch = match &options.out {
         Some(_) => None,
