@@ -52,7 +52,7 @@ impl Refused {
 /// The rows of a summary's file.
 pub fn decode(bytes: Bytes) -> Result<Vec<SummaryRow>, Refused> {
     let batches = batches(bytes)?;
-    Ok(batches.iter().flat_map(summary::from_batch).collect())
+    Ok(batches.iter().flat_map(SummaryRow::decode).collect())
 }
 
 /// The batches of a summary's file of a known version. Damage anywhere is an error here, not later in a query.
@@ -210,7 +210,7 @@ pub fn check_measures(batches: &[RecordBatch], is_hour: bool) -> Result<(), Refu
     Ok(())
 }
 
-/// Whether no text is longer than the names and paths of a kernel. The batch has the columns of `summary::schema`.
+/// Whether no text is longer than the names and paths of a kernel. The batch has the columns of `SummaryRow::schema`.
 pub fn check_texts(batch: &RecordBatch) -> Result<(), Refused> {
     for (field, column) in batch.schema().fields().iter().zip(batch.columns()) {
         let Some(column) = column.as_string_opt::<i32>() else { continue };

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::fmt::Write;
 
 use arrow::datatypes::DataType;
-use flatwater_recording::summary;
+use flatwater_recording::SummaryRow;
 
 use crate::FleetError;
 use crate::compact::days;
@@ -118,7 +118,7 @@ pub fn statements(engine: Engine, place: &str) -> Result<String, FleetError> {
 const FILES: &str = "v=1/table=summary/dt=*/hour=*/part-*.parquet";
 
 fn columns() -> String {
-    let schema = summary::schema();
+    let schema = SummaryRow::schema();
     let lines = schema.fields().iter().map(|field| {
         let kind = match field.data_type() {
             DataType::Int64 => "Int64",

@@ -23,8 +23,8 @@
 //! - [`Header`] describes the run: machine, source, threshold, clock, and the state of the tracer's hooks.
 //! - [`Call`] is one slow call, and [`Segment`] an interval of the call with one [`Cause`]. [`Wait`], [`Request`] and
 //!   [`QueueAhead`] say why the call's sleeps took so long.
-//! - [`Series`] is a table of sampled counters ([`Recording::table`]). Each column is an Arrow array
-//!   ([`Series::array`]), which is decoded on first use.
+//! - [`Series`] is a table of sampled counters ([`Recording::table`]). Each column is decoded on
+//!   first use; the feature `arrow-59` gives it as an Arrow array.
 //! - [`Gap`] records that something could not be observed, and why.
 //! - [`Knob`] is a setting that a scenario can change; [`Setup`] holds all settings of a run.
 //!
@@ -38,6 +38,8 @@
 //! - A value that could not be read is absent (`None`, an Arrow null), never 0, and a `Gap` gives the reason.
 //! - This crate does not depend on workloads, on the simulator's truth, or on the formats of imported logs.
 
+#[cfg(any(test, feature = "arrow-59"))]
+mod arrow_59;
 pub mod async_call;
 pub mod call;
 pub mod cause;
@@ -101,7 +103,8 @@ pub use task::Task;
 pub use wait::{Wait, WakerBasis, WakerKind};
 pub use who::{Users, Waited};
 
-/// The crate of the array types that `Series::array` and `SeriesColumn::array` return.
+/// The crate of the types that the functions of the feature `arrow-59` take and return.
+#[cfg(feature = "arrow-59")]
 pub use arrow_array;
 
 use std::collections::HashSet;
@@ -162,15 +165,6 @@ impl Recording {
     /// Names of the tables that `plain_table` accepts.
     pub fn plain_tables() -> impl Iterator<Item = &'static str> {
         store::flat::FlatTable::ALL.iter().map(|table| table.name())
-    }
-
-    /// The rows of one plain table (`waits`, `requests`, `queue_owners` ...) as an Arrow batch; `None` if no table has
-    /// this name.
-    #[must_use]
-    pub fn plain_table(&self, name: &str) -> Option<arrow_array::RecordBatch> {
-        let table = store::flat::FlatTable::ALL.iter().find(|table| table.name() == name)?;
-        let rows = table.rows(self);
-        rows.encode(0, rows.len()).ok()
     }
 
     #[must_use]

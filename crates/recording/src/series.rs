@@ -13,12 +13,11 @@ use std::collections::HashMap;
 use std::fmt;
 use std::sync::{Arc, OnceLock};
 
-use arrow_array::Int64Array;
 use serde::{Deserialize, Serialize};
 
 use crate::Gap;
 use crate::schema::{self, ColumnKey};
-use crate::store::{ReadError, SealedTable};
+use crate::store::SealedTable;
 
 pub use column::{SeriesColumn, Values};
 pub(crate) use refused::Refused;
@@ -338,11 +337,6 @@ impl Series {
         };
         let values: Vec<(&str, ColumnKind, Option<i64>)> = values.iter().map(known).collect();
         self.push(at_ns, entity, &values);
-    }
-
-    /// Values of a column as an Arrow array, one per row; `None` if the table has no such column.
-    pub fn array(&self, key: impl ColumnKey) -> Result<Option<Int64Array>, ReadError> {
-        self.column(key).map(SeriesColumn::array).transpose()
     }
 
     /// Index of the entity, which is added if new; `None` beyond `ENTITIES_MAX`.

@@ -17,7 +17,7 @@ use datafusion::error::DataFusionError;
 use datafusion::execution::runtime_env::{RuntimeEnv, RuntimeEnvBuilder};
 use datafusion::logical_expr::LogicalPlanBuilder;
 use datafusion::prelude::{SQLOptions, SessionConfig, SessionContext, lit};
-use flatwater_recording::summary;
+use flatwater_recording::SummaryRow;
 use futures::{StreamExt, stream};
 use object_store::{GetOptions, ObjectMeta};
 use url::Url;
@@ -175,10 +175,10 @@ impl Session {
     /// Registers the tables and views. The views are the same SQL as for other engines.
     async fn register(&self) -> Result<(), FleetError> {
         let of_hours = self.parts.values().flatten();
-        self.table("summary", of_hours, summary::schema())?;
+        self.table("summary", of_hours, SummaryRow::schema())?;
         self.table("days", self.days.values(), days::schema())?;
         let rest = self.parts.iter().filter(|(day, _)| !self.days.contains_key(*day));
-        self.table("rest", rest.flat_map(|(_, parts)| parts), summary::schema())?;
+        self.table("rest", rest.flat_map(|(_, parts)| parts), SummaryRow::schema())?;
         for view in tables::views_with_days(self.range, &self.twins) {
             self.context.sql(&view).await?.collect().await?;
         }

@@ -14,7 +14,7 @@ use arrow::compute::{cast, take_record_batch};
 use arrow::datatypes::{DataType, Field, Int64Type, Schema, SchemaRef, TimeUnit, TimestampMicrosecondType};
 use arrow::record_batch::RecordBatch;
 use arrow::row::{RowConverter, SortField};
-use flatwater_recording::summary;
+use flatwater_recording::SummaryRow;
 use object_store::path::Path;
 use object_store::{ObjectMeta, ObjectStoreExt, PutPayload};
 
@@ -61,7 +61,7 @@ pub fn measures() -> impl Iterator<Item = &'static str> {
 #[must_use]
 pub fn keys() -> Vec<String> {
     let measured = |name: &&str| OF_ONE.contains(name) || measures().any(|measure| measure == *name);
-    let schema = summary::schema();
+    let schema = SummaryRow::schema();
     schema
         .fields()
         .iter()
@@ -74,7 +74,7 @@ pub fn keys() -> Vec<String> {
 /// The columns of a day's file.
 #[must_use]
 pub fn schema() -> SchemaRef {
-    let hours = summary::schema();
+    let hours = SummaryRow::schema();
     let mut fields: Vec<Field> = keys().iter().filter_map(|name| hours.field_with_name(name).ok()).cloned().collect();
     fields.extend(measures().chain(COUNTS.iter().copied()).map(|name| Field::new(name, DataType::Int64, true)));
     let time = DataType::Timestamp(TimeUnit::Microsecond, None);

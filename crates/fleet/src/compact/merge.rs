@@ -5,7 +5,7 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 
 use arrow::compute::concat_batches;
 use arrow::record_batch::RecordBatch;
-use flatwater_recording::{SummaryRow, summary};
+use flatwater_recording::SummaryRow;
 use futures::{StreamExt, stream};
 use object_store::path::Path;
 use object_store::{ObjectMeta, ObjectStoreExt, PutMode, PutOptions, PutPayload, UpdateVersion};
@@ -193,7 +193,7 @@ impl Merging {
 /// A checksum of each summary's rows, whatever their order, without the columns that a push fills in.
 fn fingerprints(batches: &[RecordBatch], names: &HashSet<&Name>) -> HashMap<Name, u64> {
     let mut found: HashMap<Name, u64> = HashMap::new();
-    for row in batches.iter().flat_map(summary::from_batch) {
+    for row in batches.iter().flat_map(SummaryRow::decode) {
         let name = (row.host.clone(), row.boot.clone(), row.sequence);
         if names.contains(&name) {
             let row = SummaryRow { clock_error_s: None, recording: None, ..row };
@@ -226,7 +226,7 @@ async fn one_part(
         }
     }
     let before = merging.batches.len();
-    let schema = summary::schema();
+    let schema = SummaryRow::schema();
     let at_a_time = std::thread::available_parallelism().map_or(1, usize::from);
     let mut reading = stream::iter(chunks(inputs)).map(|chunk| read_chunk(fleet, &schema, chunk)).buffered(at_a_time);
     while let Some(chunk) = reading.next().await {

@@ -14,7 +14,6 @@ use arrow::datatypes::{DataType, Int64Type, SchemaRef, TimeUnit, TimestampMicros
 use arrow::record_batch::RecordBatch;
 use bytes::Bytes;
 use flatwater_recording::SummaryRow;
-use flatwater_recording::summary;
 use futures::{StreamExt, TryStreamExt, stream};
 use object_store::{GetResult, GetResultPayload, ObjectMeta, ObjectStoreExt};
 
@@ -150,7 +149,7 @@ fn checked(
 ) -> Result<(Name, Vec<RecordBatch>), Refused> {
     let batches = input::batches_of_hour(bytes)?;
     let first = batches.iter().find(|batch| batch.num_rows() > 0);
-    let row = first.and_then(|batch| summary::from_batch(&batch.slice(0, 1)).pop());
+    let row = first.and_then(|batch| SummaryRow::decode(&batch.slice(0, 1)).pop());
     let row: SummaryRow = row.ok_or_else(|| damaged("it has no rows"))?;
     let name = (row.host.clone(), row.boot.clone(), row.sequence);
     let mut is_one = is_key_of(key, &row);
@@ -232,7 +231,7 @@ pub(super) fn as_now(batches: &[RecordBatch], schema: &SchemaRef) -> Result<Vec<
         if batch.schema_ref().fields() == schema.fields() {
             Ok(RecordBatch::try_new(SchemaRef::clone(schema), batch.columns().to_vec())?)
         } else {
-            Ok(SummaryRow::encode(&summary::from_batch(batch))?)
+            Ok(SummaryRow::encode(&SummaryRow::decode(batch))?)
         }
     });
     each.collect()

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use arrow::record_batch::RecordBatch;
-use flatwater_recording::{Cause, HourStart, SummaryOrigin, SummaryRow, summary};
+use flatwater_recording::{Cause, HourStart, SummaryOrigin, SummaryRow};
 
 use crate::left_out::{LeftOut, Why};
 use crate::store::{self, Fleet};
@@ -226,7 +226,7 @@ impl Reading {
         let schema = batch.schema();
         let wanted = COLUMNS.iter().chain(SummaryRow::SETTINGS).filter_map(|name| schema.index_of(name).ok());
         let Ok(thin) = batch.project(&wanted.collect::<Vec<_>>()) else { return };
-        for row in summary::from_batch(&thin) {
+        for row in SummaryRow::decode(&thin) {
             self.row(row);
         }
     }

@@ -51,8 +51,7 @@ impl SeriesColumn {
         })
     }
 
-    /// The values as an Arrow array; cheap if they come from a file that is decoded already.
-    pub fn array(&self) -> Result<Int64Array, ReadError> {
+    pub(crate) fn values_array(&self) -> Result<Int64Array, ReadError> {
         match &self.cells {
             Cells::Memory(ints) => Ok(ints.array()),
             Cells::File { table, place } => table.column(*place),

@@ -317,6 +317,7 @@ macro_rules! named_cells {
 pub(crate) use named_cells;
 
 impl<'a> FlatColumns<'a> {
+    #[cfg(any(test, feature = "arrow-59"))]
     pub(crate) fn of_batch(batch: &'a RecordBatch) -> FlatColumns<'a> {
         FlatColumns(Columns::Batch(batch))
     }

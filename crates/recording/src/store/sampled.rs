@@ -36,7 +36,7 @@ pub(super) fn encode(series: &Series, known: Option<&SchemaRef>) -> Result<Recor
         Arc::new(StringArray::from_iter_values(owners().map(|owner| owner.map_or("", |owner| owner.name.as_str())))),
     ];
     for column in &series.columns {
-        columns.push(Arc::new(column.array().map_err(|error| ArrowError::ExternalError(Box::new(error)))?));
+        columns.push(Arc::new(column.values_array().map_err(|error| ArrowError::ExternalError(Box::new(error)))?));
     }
     let schema = known.filter(|schema| fits(schema, series)).cloned();
     RecordBatch::try_new(schema.unwrap_or_else(|| Arc::new(schema_of(series))), columns)

@@ -3,16 +3,16 @@
 use std::sync::Arc;
 
 use arrow_array::RecordBatch;
-use arrow_schema::{ArrowError, SchemaRef};
+use arrow_schema::ArrowError;
 use parquet::arrow::ArrowWriter;
 use parquet::arrow::arrow_writer::ArrowWriterOptions;
 use parquet::basic::Compression;
-use parquet::errors::ParquetError;
 use parquet::file::metadata::KeyValue;
 use parquet::file::properties::{EnabledStatistics, WriterProperties};
 
 use super::SummaryRow;
-use crate::store::flat::{FlatColumns, FlatRow};
+use crate::TableError;
+use crate::store::flat::FlatRow;
 
 /// Version of the columns; readers refuse a higher one.
 pub const VERSION: u32 = 1;
@@ -24,19 +24,11 @@ pub const VERSION_KEY: &str = "flatwater.summary.version";
 #[non_exhaustive]
 pub enum SummaryError {
     #[error("cannot encode the summary: {0}; this is a bug in flatwater, please report it")]
-    Encode(#[from] ParquetError),
-    #[error("cannot encode the summary's rows: {0}; this is a bug in flatwater, please report it")]
-    Rows(#[from] ArrowError),
+    Encode(#[from] TableError),
     #[error("it has no version, so it is not a summary of flatwater")]
     NoVersion,
     #[error("its version is {found}, and this flatwater reads versions up to {VERSION}: use a newer flatwater")]
     TooNew { found: String },
-}
-
-/// The columns of a summary.
-#[must_use]
-pub fn schema() -> SchemaRef {
-    Arc::new(<SummaryRow as FlatRow>::schema())
 }
 
 /// Checks whether this flatwater can read the version in a file's metadata.
@@ -49,23 +41,19 @@ pub fn check_version(found: Option<&str>) -> Result<(), SummaryError> {
 }
 
 impl SummaryRow {
-    /// Encodes rows as an Arrow batch.
-    pub fn encode(rows: &[SummaryRow]) -> Result<RecordBatch, ArrowError> {
-        RecordBatch::try_new(schema(), <SummaryRow as FlatRow>::arrays(rows))
+    pub(crate) fn batch(rows: &[SummaryRow]) -> Result<RecordBatch, ArrowError> {
+        RecordBatch::try_new(Arc::new(<SummaryRow as FlatRow>::schema()), <SummaryRow as FlatRow>::arrays(rows))
     }
-}
-
-/// Decodes the rows of a batch. A column that is absent or has another type is read as missing.
-#[must_use]
-pub fn from_batch(batch: &RecordBatch) -> Vec<SummaryRow> {
-    let reader = <SummaryRow as FlatRow>::reader(FlatColumns::of_batch(batch));
-    (0..batch.num_rows()).map(reader).collect()
 }
 
 /// Encodes a summary file. For about ten rows, the cost is the start of each of the fifty columns, so the file has no
 /// compression, dictionaries or statistics. Merging the files of many hosts adds these.
 pub fn to_parquet(rows: &[SummaryRow]) -> Result<Vec<u8>, SummaryError> {
-    let batch = SummaryRow::encode(rows)?;
+    Ok(encoded(rows)?)
+}
+
+fn encoded(rows: &[SummaryRow]) -> Result<Vec<u8>, TableError> {
+    let batch = SummaryRow::batch(rows)?;
     let version = KeyValue::new(VERSION_KEY.to_owned(), VERSION.to_string());
     let properties = WriterProperties::builder()
         .set_compression(Compression::UNCOMPRESSED)
@@ -122,7 +110,7 @@ impl SummaryRow {
 mod tests {
     use arrow_array::Array;
 
-    use super::{SummaryError, SummaryRow, check_version, schema};
+    use super::{SummaryError, SummaryRow, check_version};
     use crate::Setup;
     use crate::summary::CALLS_OVER_NS;
 
@@ -130,7 +118,7 @@ mod tests {
     fn settings_and_latency_classes_have_columns() {
         let mut setup = Setup::default();
         for column in SummaryRow::SETTINGS {
-            assert!(schema().field_with_name(column).is_ok(), "{column}");
+            assert!(SummaryRow::schema().field_with_name(column).is_ok(), "{column}");
             setup.observe(&column.replacen('_', ".", 1), "7");
         }
         let mut row = SummaryRow::default();
@@ -146,7 +134,7 @@ mod tests {
                 ms => format!("calls_over_{ms}ms"),
             })
             .collect();
-        let schema = schema();
+        let schema = SummaryRow::schema();
         let columns = schema.fields().iter().map(|field| field.name().as_str());
         assert_eq!(columns.filter(|name| name.starts_with("calls_over_")).collect::<Vec<_>>(), over);
     }

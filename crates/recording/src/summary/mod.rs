@@ -8,7 +8,7 @@ mod hour;
 mod row;
 mod summarizer;
 
-pub use file::{SummaryError, VERSION, VERSION_KEY, check_version, from_batch, schema, to_parquet};
+pub use file::{SummaryError, VERSION, VERSION_KEY, check_version, to_parquet};
 pub use hour::HourStart;
 pub use row::{CALLS_OVER_NS, SummaryOrigin, SummaryRow};
 pub use summarizer::{Blame, Summarizer, Whose};

@@ -243,7 +243,7 @@ fn missed(observed: &[Observed]) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::{SummaryRow, from_batch, to_parquet};
+    use super::super::{SummaryRow, to_parquet};
     use super::{Blame, Summarizer, SummaryOrigin, Whose, rounded_gib};
     use crate::{AccessKind, Call, Cause, Header, Observed, OpKind, Segment};
 
@@ -352,7 +352,7 @@ mod tests {
         let kept = reader.metadata().file_metadata().key_value_metadata().expect("metadata").clone();
         assert!(kept.iter().any(|pair| pair.key == super::super::VERSION_KEY && pair.value.as_deref() == Some("1")));
         let batches = reader.build().expect("a reader").collect::<Result<Vec<_>, _>>().expect("rows");
-        assert_eq!(batches.iter().flat_map(from_batch).collect::<Vec<_>>(), rows);
+        assert_eq!(batches.iter().flat_map(SummaryRow::decode).collect::<Vec<_>>(), rows);
     }
 
     #[test]
