@@ -10,18 +10,23 @@ use super::{AccessKind, Cause};
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Call {
+    /// Process id in the recorded machine.
     pub pid: u32,
+    /// Thread id in the recorded machine.
     pub tid: u32,
     /// Name of the thread (comm, or the actor's name in flatwater's own workloads).
     pub thread: String,
+    /// What the program called.
     pub op: OpKind,
     /// Bytes requested; absent for calls that transfer no data.
     pub bytes: Option<u64>,
+    /// Position in the file, if the call has one.
     pub offset_bytes: Option<u64>,
     /// Path of the file, if it could be resolved.
     pub file: Option<String>,
     /// When an open-loop workload scheduled the call; absent elsewhere.
     pub due_ns: Option<u64>,
+    /// When the call began, ns of CLOCK_MONOTONIC.
     pub start_ns: u64,
     /// From start to return. Equals the sum of the segments.
     pub duration_ns: u64,
@@ -42,8 +47,11 @@ pub struct Call {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Segment {
+    /// Begin of the segment, ns after the call's start.
     pub offset_ns: u64,
+    /// Length of the segment, ns.
     pub ns: u64,
+    /// What the call did or waited for.
     pub cause: Cause,
     /// How well `ns` is known.
     pub duration_basis: DurationBasis,
@@ -84,12 +92,14 @@ impl Segment {
         Segment::new(0, ns, Cause::Unexplained, DurationBasis::Measured, CauseBasis::Elimination)
     }
 
+    /// The same segment with the stack at which it slept.
     #[must_use]
     pub fn with_stack(mut self, stack: Option<StackId>) -> Segment {
         self.stack = stack;
         self
     }
 
+    /// The same segment for a sum of this many intervals.
     #[must_use]
     pub fn with_count(mut self, count: u32) -> Segment {
         self.count = count;
@@ -116,17 +126,20 @@ macro_rules! named_enum {
         #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, serde::Serialize, serde::Deserialize)]
         #[serde(rename_all = "kebab-case")]
         #[non_exhaustive]
+        #[allow(missing_docs, reason = "variants without a text are described by their names")]
         pub enum $noun { $($(#[$of])* #[serde(rename = $name)] $variant),* }
 
         impl $noun {
             /// All variants in the order of their declaration.
             pub const ALL: &[$noun] = &[$($noun::$variant),*];
 
+            /// The name in tables, in JSON and on the command line.
             #[must_use]
             pub fn name(self) -> &'static str {
                 match self { $($noun::$variant => $name),* }
             }
 
+            /// The variant with this name.
             #[must_use]
             pub fn from_name(name: &str) -> Option<$noun> {
                 match name { $($name => Some($noun::$variant),)* _ => None }
@@ -198,6 +211,7 @@ impl CauseBasis {
 }
 
 impl Basis {
+    /// The name in tables, in JSON and on the command line.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -208,6 +222,7 @@ impl Basis {
     }
 }
 
+/// Number of a stack in its recording.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct StackId(pub u32);
@@ -215,7 +230,9 @@ pub struct StackId(pub u32);
 /// A kernel stack, innermost frame first, as symbol names (`+0x1c` offsets and module tags removed).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Stack {
+    /// The number to which segments refer.
     pub id: StackId,
+    /// Functions of the kernel, the innermost first.
     pub frames: Vec<String>,
 }
 
@@ -224,16 +241,20 @@ macro_rules! op_kinds {
         /// Kind of the timed call. Tables, JSON and the command line use the names.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
         #[serde(rename_all = "kebab-case")]
+        #[allow(missing_docs, reason = "the names are those of the system calls")]
         pub enum OpKind { $($variant),* }
 
         impl OpKind {
+            /// All kinds in the order of their declaration.
             pub const ALL: &[OpKind] = &[$(OpKind::$variant),*];
 
+            /// The name in tables, in JSON and on the command line.
             #[must_use]
             pub fn name(self) -> &'static str {
                 match self { $(OpKind::$variant => $name),* }
             }
 
+            /// The variant with this name.
             #[must_use]
             pub fn from_name(name: &str) -> Option<OpKind> {
                 match name { $($name => Some(OpKind::$variant),)* _ => None }
@@ -306,6 +327,7 @@ impl Call {
         self
     }
 
+    /// When the call returned, ns of CLOCK_MONOTONIC.
     #[must_use]
     pub fn end_ns(&self) -> u64 {
         self.start_ns.saturating_add(self.duration_ns)

@@ -10,10 +10,13 @@ use std::fmt;
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Event {
+    /// When it happened, ns of CLOCK_MONOTONIC.
     pub at_ns: u64,
+    /// What happened.
     pub kind: EventKind,
 }
 
+/// What an event reports.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum EventKind {
@@ -21,8 +24,11 @@ pub enum EventKind {
     Start(String),
     /// A setting was changed; `old` is absent if it could not be read.
     SetupChange {
+        /// The setting.
         key: String,
+        /// Its value before, if it was known.
         old: Option<String>,
+        /// Its value from now on.
         new: String,
     },
     /// An instant to mark in charts.
@@ -30,6 +36,7 @@ pub enum EventKind {
     /// From here on every system call is timed, or only slow ones are found. A recording without such an event is of one
     /// kind from its start to its end.
     Timing {
+        /// Whether each call is timed from now on.
         every_call: bool,
     },
     /// The kernel killed a process because memory ran out.
@@ -50,19 +57,25 @@ pub enum EventKind {
         order: Option<u32>,
         /// Whether the request was not allowed to wait for reclaim (GFP_ATOMIC, GFP_NOWAIT).
         may_not_wait: bool,
+        /// The line of the kernel log.
         line: String,
     },
     /// The kernel reports a problem of a device, an array or a server.
     Device {
+        /// What the kernel reported.
         trouble: DeviceTrouble,
+        /// The line of the kernel log.
         line: String,
     },
     /// A line of evidence without a specific kind.
     Report(String),
+    /// The run ended, with the reason.
     End(String),
     /// A kind that this flatwater does not know: written by a newer version, or damaged.
     Other {
+        /// Its name in the file.
         kind: String,
+        /// Its text in the file.
         text: String,
     },
 }
@@ -219,6 +232,7 @@ fn device_trouble(line: &str) -> Option<DeviceTrouble> {
 }
 
 impl Event {
+    /// An event at this instant.
     #[must_use]
     pub fn new(at_ns: u64, kind: EventKind) -> Event {
         Event { at_ns, kind }

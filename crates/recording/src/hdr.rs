@@ -71,11 +71,13 @@ impl PackedHistogram {
         *next = index + 1;
     }
 
+    /// Number of recorded values.
     #[must_use]
     pub fn count(&self) -> u64 {
         self.count
     }
 
+    /// Whether it has no values.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.count == 0
@@ -138,6 +140,7 @@ impl PackedHistogram {
         sum
     }
 
+    /// The histogram in HdrHistogram's format V2.
     #[must_use]
     pub fn to_v2_bytes(&self) -> Vec<u8> {
         let mut bytes = Vec::with_capacity(HEADER_BYTES + self.counts.len());

@@ -13,24 +13,33 @@ pub const FORMAT_VERSION: u32 = 1;
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Header {
+    /// Version of the format; a reader refuses a higher one than it knows.
     pub format_version: u32,
     /// Version of the flatwater that wrote the recording: `0.1.0`.
     pub written_by: String,
+    /// Where the recording comes from.
     pub source: Source,
+    /// The offset to wall time.
     pub clock: Clock,
     /// Length of the measured part, from its first to its last instant, without the noise probes.
     pub duration_ns: u64,
+    /// The recorded machine.
     pub machine: Machine,
     /// Every knob that could be read at the start, after the scenario's setup was applied.
     pub setup: Setup,
     /// Name of the scenario; `scenario_text` is its full text, so that it can be run again.
     pub scenario: Option<String>,
+    /// The text of the scenario.
     pub scenario_text: Option<String>,
+    /// The seed of the workload's random numbers.
     pub seed: u64,
     /// Calls that took at least this long are recorded one by one.
     pub threshold_ns: u64,
+    /// What was watched.
     pub target: Target,
+    /// The machine's own noise before the run.
     pub noise_before: Option<Noise>,
+    /// The machine's own noise after the run.
     pub noise_after: Option<Noise>,
     /// State of each hook, one entry per hook; empty if nothing was traced.
     pub hooks: Vec<HookStatus>,
@@ -43,7 +52,9 @@ pub struct Header {
     /// Tasks for which a log shows one kernel stack or wait channel, in the order of the log.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub sampled_tasks: Vec<SampledTask>,
+    /// Records that the tracer lost.
     pub losses: Losses,
+    /// What the observation cost.
     pub own_cost: OwnCost,
     /// Virtual time differs from that of a real machine (software emulation). Latencies must not be compared with
     /// those of another source; counters may be.
@@ -57,17 +68,23 @@ pub struct Header {
     pub notes: Vec<Note>,
 }
 
+/// Where a recording comes from.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Source {
+    /// Real calls on this machine.
     #[default]
     Host,
+    /// Real calls in a guest.
     Vm,
+    /// The model of a kernel.
     Sim,
+    /// Logs of other tools.
     Import,
 }
 
 impl Source {
+    /// The name in the header.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -79,6 +96,7 @@ impl Source {
     }
 }
 
+/// The offset of CLOCK_MONOTONIC to wall time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Clock {
@@ -92,10 +110,13 @@ pub struct Clock {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Machine {
+    /// Name of the machine.
     pub hostname: Option<String>,
     /// `uname -r`, or the name of the simulator's profile.
     pub kernel: Option<String>,
+    /// Name of its processor.
     pub cpu_model: Option<String>,
+    /// Number of CPUs that were online.
     pub cpus: Option<u32>,
     /// Bytes of a page frame; see `page_size_bytes`.
     pub page_bytes: Option<u64>,
@@ -108,8 +129,11 @@ pub struct Machine {
     /// Absent for models and logs.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub boot_id: Option<String>,
+    /// Size of the memory.
     pub memory_bytes: Option<u64>,
+    /// Size of the swap.
     pub swap_bytes: Option<u64>,
+    /// Its NUMA nodes.
     pub nodes: Vec<NodeShape>,
     /// `kvm`, `qemu-tcg`, `firecracker`, ...; absent on bare metal or if unknown.
     pub hypervisor: Option<String>,
@@ -130,7 +154,9 @@ impl Machine {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Endianness {
+    /// The least significant byte first.
     Little,
+    /// The most significant byte first.
     Big,
 }
 
@@ -141,6 +167,7 @@ impl Endianness {
         if cfg!(target_endian = "big") { Endianness::Big } else { Endianness::Little }
     }
 
+    /// The name in the header.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -150,11 +177,15 @@ impl Endianness {
     }
 }
 
+/// One NUMA node.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct NodeShape {
+    /// Number of the node.
     pub node: u32,
+    /// Numbers of its CPUs.
     pub cpus: Vec<u32>,
+    /// Size of the memory.
     pub memory_bytes: Option<u64>,
     /// SLIT distances to node 0, 1, ...; 10 is local.
     pub distances: Vec<u32>,
@@ -166,17 +197,22 @@ pub struct NodeShape {
 pub struct Target {
     /// Name of the scenario (`journal`), the command line, or `pid 1234`.
     pub what: String,
+    /// Processes that were watched from the start.
     pub pids: Vec<u32>,
     /// The watched processes, each with its state when first seen; at most 1024.
     pub processes: Vec<WatchedProcess>,
+    /// Directory of the watched files.
     pub directory: Option<String>,
+    /// Its file system.
     pub file_system: Option<String>,
     /// `vda`, `loop0`.
     pub device: Option<String>,
+    /// Number of its device, major:minor.
     pub device_number: Option<String>,
     /// Where the files of `directory` are stored; absent if unknown, and before version 0.3.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub storage: Option<Storage>,
+    /// The cgroup that was watched.
     pub cgroup: Option<String>,
     /// Names of threads that only disturb the measured ones: their calls are recorded but not judged.
     pub neighbours: Vec<String>,
@@ -188,16 +224,19 @@ pub struct Target {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Noise {
+    /// How long the loop ran, ns.
     pub spin_ns: u64,
     /// Largest gap, without waits for a CPU that another thread used.
     pub gap_ns_max: u64,
     /// Number of gaps over 10 us.
     pub gaps: u64,
+    /// Sum of the gaps, ns.
     pub gaps_total_ns: u64,
     /// Rise of steal in /proc/stat during the spin; absent if unreadable.
     pub steal_ns: Option<u64>,
 }
 
+/// Whether a hook of the tracer worked.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct HookStatus {
@@ -205,12 +244,14 @@ pub struct HookStatus {
     pub hook: String,
     /// The purposes of the hook: names of causes, `calls`, `samples`.
     pub serves: Vec<String>,
+    /// How well it worked.
     pub state: HookState,
     /// Why the state is not `Exact`; empty if it is.
     pub reason: String,
 }
 
 impl HookStatus {
+    /// The status of one hook.
     #[must_use]
     pub fn new(
         hook: impl Into<String>,
@@ -222,11 +263,15 @@ impl HookStatus {
     }
 }
 
+/// How well a hook observed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum HookState {
+    /// It saw each occurrence.
     Exact,
+    /// It saw a sample.
     Sampled,
+    /// This kernel does not have it, or refused it.
     Unavailable,
 }
 
@@ -266,6 +311,7 @@ impl Losses {
         }
     }
 
+    /// Whether anything was lost.
     #[must_use]
     pub fn any(&self) -> bool {
         *self != Losses::default()
@@ -292,6 +338,7 @@ impl Losses {
 pub struct OwnCost {
     /// CPU time of all threads except the workload's own, as a share of one core.
     pub cpu_share: f64,
+    /// Memory in use.
     pub rss_bytes: u64,
     /// Time added to each system call of the machine by the hooks on system calls, measured on this machine; absent if
     /// there were none.

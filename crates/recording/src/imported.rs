@@ -47,10 +47,13 @@ const LINE_BYTES_MAX: usize = 240;
 #[serde(default)]
 #[non_exhaustive]
 pub struct SectionRead {
+    /// Name of the file or of the paste.
     pub file: String,
+    /// Name of its format.
     pub format: String,
     /// Counted from 1.
     pub first: u32,
+    /// The last line, counted from 1.
     pub last: u32,
 }
 
@@ -59,9 +62,11 @@ pub struct SectionRead {
 #[serde(default)]
 #[non_exhaustive]
 pub struct SourceLine {
+    /// Name of the file or of the paste.
     pub file: String,
     /// Counted from 1.
     pub line: u32,
+    /// The line itself.
     pub text: String,
 }
 
@@ -73,6 +78,7 @@ pub const NOT_UNDERSTOOD_MAX: usize = 1000;
 #[serde(default)]
 #[non_exhaustive]
 pub struct LineRange {
+    /// Name of the file or of the paste.
     pub file: String,
     /// Counted from 1.
     pub first: u32,
@@ -87,7 +93,9 @@ pub struct LineRange {
 #[serde(default)]
 #[non_exhaustive]
 pub struct IgnoredLines {
+    /// Why they were ignored.
     pub reason: String,
+    /// How many they are.
     pub lines: u64,
 }
 
@@ -96,11 +104,13 @@ pub struct IgnoredLines {
 #[serde(default)]
 #[non_exhaustive]
 pub struct FormatRead {
+    /// Name of the file or of the paste.
     pub file: String,
     /// The name in `flatwater import --list`.
     pub format: String,
     /// Lines accepted as this format.
     pub lines: u64,
+    /// Whether the format has measurements or settings.
     #[serde(skip_serializing_if = "FormatKind::is_default")]
     pub kind: FormatKind,
 }

@@ -7,11 +7,15 @@ use super::{OpKind, PackedHistogram};
 /// The operations of one kind that ended within one interval.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LatencyBucket {
+    /// Begin of the interval, ns of CLOCK_MONOTONIC.
     pub start_ns: u64,
+    /// Length of the interval, ns.
     pub width_ns: u64,
+    /// The kind of the calls.
     pub op: OpKind,
     /// Actor or thread group; `""` for the whole foreground of a run. Each operation is counted in one row only.
     pub thread: String,
+    /// Sum of their sizes.
     pub bytes: u64,
     /// Service time in ns, from the call's start. Packed, because there are thousands of buckets: see
     /// `PackedHistogram::pack`, and `unpack` or `merged` for percentiles.
@@ -20,6 +24,7 @@ pub struct LatencyBucket {
     pub from_due: Option<PackedHistogram>,
     /// Exact, unlike the histogram, which rounds.
     pub worst_from_start_ns: u64,
+    /// The longest duration from the scheduled start, ns.
     pub worst_from_due_ns: Option<u64>,
 }
 

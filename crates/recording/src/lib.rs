@@ -38,6 +38,8 @@
 //! - A value that could not be read is absent (`None`, an Arrow null), never 0, and a `Gap` gives the reason.
 //! - This crate does not depend on workloads, on the simulator's truth, or on the formats of imported logs.
 
+#![warn(missing_docs)]
+
 #[cfg(any(test, feature = "arrow-59"))]
 mod arrow_59;
 pub mod async_call;
@@ -54,6 +56,7 @@ pub mod memory_use;
 pub mod note;
 pub mod observed;
 pub mod operation;
+#[allow(missing_docs, reason = "the names are those of the case studies, with units")]
 pub mod outcome;
 pub mod printable;
 pub mod processor;
@@ -114,6 +117,7 @@ use serde::{Deserialize, Serialize};
 /// A whole recording in memory.
 #[derive(Clone, Debug, Default)]
 pub struct Recording {
+    /// The run: machine, source, clock, limits.
     pub header: Header,
     /// Latency histograms by time bucket and operation.
     pub latency: Vec<LatencyBucket>,
@@ -147,7 +151,9 @@ pub struct Recording {
     pub service_times: Vec<ServiceTime>,
     /// Sampled tables (zones, vmstat, ...), one `Series` for each table that was sampled.
     pub series: Vec<Series>,
+    /// Events in the order of their instants.
     pub events: Vec<Event>,
+    /// What could not be observed, with the reasons.
     pub gaps: Vec<Gap>,
     /// Results that the workloads report (fairness, checkpoints, scripts per hour, ...).
     pub outcomes: Vec<WorkloadOutcome>,
@@ -167,6 +173,7 @@ impl Recording {
         store::flat::FlatTable::ALL.iter().map(|table| table.name())
     }
 
+    /// The stack with this number.
     #[must_use]
     pub fn stack(&self, id: StackId) -> Option<&Stack> {
         // Writers number stacks densely from 0, importers may not: try the index first.
@@ -225,6 +232,7 @@ pub struct Gap {
 }
 
 impl Gap {
+    /// A gap for the whole recording.
     #[must_use]
     pub fn new(what: impl Into<String>, why: impl Into<String>, remedy: impl Into<String>) -> Gap {
         let (what, why): (String, String) = (what.into(), why.into());

@@ -8,8 +8,10 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use super::units::Nanos;
 use super::{Cause, Losses};
 
+/// Something that a reader of the recording should know.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
+#[allow(missing_docs, reason = "each variant describes its fields")]
 pub enum Note {
     /// The workloads' preparation took this long, before the start of the recording.
     Prepared { ns: u64 },

@@ -50,7 +50,9 @@ impl AccessKind {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct Observed {
+    /// The way in which the files were accessed.
     pub access: AccessKind,
+    /// Whether their durations were measured.
     pub timed: bool,
     /// Number of operations, timed or not; absent if not counted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -99,11 +101,15 @@ impl Observed {
 #[serde(default)]
 #[non_exhaustive]
 pub struct WatchedProcess {
+    /// Process id in the recorded machine.
     pub pid: u32,
+    /// Process id of the parent.
     pub parent: u32,
     /// `comm`, from the kernel.
     pub name: String,
+    /// Path of the executable.
     pub executable: Option<String>,
+    /// Number of threads that were seen.
     pub threads: u64,
     /// `postgresql.service`, `container 8f3b0c1d2e4f of pod ...`; absent if the cgroup's path names neither.
     pub container: Option<String>,
@@ -114,6 +120,7 @@ pub struct WatchedProcess {
 }
 
 impl WatchedProcess {
+    /// A process with one thread.
     #[must_use]
     pub fn new(pid: u32, parent: u32, name: impl Into<String>) -> WatchedProcess {
         WatchedProcess { pid, parent, name: name.into(), threads: 1, ..WatchedProcess::default() }

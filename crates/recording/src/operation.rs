@@ -138,9 +138,13 @@ table! {
 /// Everything above, of one recording.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Imitation {
+    /// What each group of threads did.
     pub operations: Vec<Operations>,
+    /// The files that they used.
     pub files: Vec<OperationFiles>,
+    /// The limits of the machine and of the groups' cgroups.
     pub limits: Vec<Limit>,
+    /// How long the devices took.
     pub service_times: Vec<ServiceTime>,
 }
 

@@ -19,10 +19,12 @@ pub struct SampledTask {
     /// ns on the recording's clock; absent if the log has no time.
     #[serde(default)]
     pub at_ns: Option<u64>,
+    /// The tool that listed the task.
     pub reported_by: ReportedBy,
     /// `comm`; empty if the stack came without a task.
     #[serde(default)]
     pub task: String,
+    /// Process id.
     #[serde(default)]
     pub pid: Option<u32>,
     /// The kernel's letter of the state: D uninterruptible, S interruptible, R running or runnable; absent if not
@@ -55,6 +57,7 @@ pub struct SampledTask {
     /// File and line of the first of them in the log.
     #[serde(default)]
     pub file: String,
+    /// Its line in the file, counted from 1.
     #[serde(default)]
     pub line: u32,
 }
@@ -89,6 +92,7 @@ pub enum ReportedBy {
 }
 
 impl SampledTask {
+    /// A task of which nothing else is known.
     #[must_use]
     pub fn new(reported_by: ReportedBy) -> SampledTask {
         SampledTask {

@@ -31,13 +31,16 @@ macro_rules! tables {
         pub enum Table { $($(#[$doc])* $variant),* }
 
         impl Table {
+            /// All tables in the order of their declaration.
             pub const ALL: &[Table] = &[$(Table::$variant),*];
 
+            /// The name in files and on the command line.
             #[must_use]
             pub fn name(self) -> &'static str {
                 match self { $(Table::$variant => $name),* }
             }
 
+            /// The table with this name.
             #[must_use]
             pub fn from_name(name: &str) -> Option<Table> {
                 match name { $($name => Some(Table::$variant),)* _ => None }
@@ -83,17 +86,20 @@ pub struct Entity {
 }
 
 impl Entity {
+    /// An entity with a name, such as a disk or a cgroup.
     #[must_use]
     pub fn named(name: &str) -> Entity {
         Entity { node: None, name: name.to_owned() }
     }
 
+    /// An entity of one NUMA node.
     #[must_use]
     pub fn on_node(node: u32, name: &str) -> Entity {
         Entity { node: Some(node), name: name.to_owned() }
     }
 }
 
+/// How the values of a column relate to each other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum ColumnKind {
@@ -174,7 +180,9 @@ impl Keys {
 /// One sampled table. Rows are ordered by time; rows of one sample have exactly the same instant.
 #[derive(Clone)]
 pub struct Series {
+    /// Which table it is.
     pub table: Table,
+    /// Its columns in the order of their first row.
     pub columns: Vec<SeriesColumn>,
     keys: KeysOf,
     /// Index of columns by name, with the number of columns for which it was built.
@@ -223,6 +231,7 @@ impl Series {
         Series { table, columns, keys, places: OnceLock::new(), refused: Refused::default() }
     }
 
+    /// A table without rows.
     #[must_use]
     pub fn new(table: Table) -> Series {
         Series::of(table, Vec::new(), KeysOf::Memory(Keys::default()))
@@ -268,6 +277,7 @@ impl Series {
         }
     }
 
+    /// Number of rows.
     #[must_use]
     pub fn len(&self) -> usize {
         match &self.keys {
@@ -276,6 +286,7 @@ impl Series {
         }
     }
 
+    /// Whether it has no rows.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
@@ -299,6 +310,7 @@ impl Series {
         &self.keys().owners
     }
 
+    /// The column with this name.
     #[must_use]
     pub fn column(&self, key: impl ColumnKey) -> Option<&SeriesColumn> {
         debug_assert!(key.table().is_none_or(|table| table == self.table), "{} is not of {:?}", key.name(), self.table);
@@ -492,6 +504,7 @@ impl Series {
         }
     }
 
+    /// The rows of one entity in the order of their instants.
     #[must_use]
     pub fn rows_of(&self, entity: &Entity) -> Option<Rows<'_>> {
         let index = self.keys().index_of().get(entity)?;
@@ -540,21 +553,25 @@ impl<'a> Rows<'a> {
         })
     }
 
+    /// The first value that was read.
     #[must_use]
     pub fn first(&self, column: impl ColumnKey) -> Option<i64> {
         self.values(column).next().map(|(_, value)| value)
     }
 
+    /// The last value that was read.
     #[must_use]
     pub fn last(&self, column: impl ColumnKey) -> Option<i64> {
         self.values(column).next_back().map(|(_, value)| value)
     }
 
+    /// The lowest value and its instant, ns.
     #[must_use]
     pub fn min(&self, column: impl ColumnKey) -> Option<(u64, i64)> {
         self.values(column).min_by_key(|&(_, value)| value)
     }
 
+    /// The highest value and its instant, ns.
     #[must_use]
     pub fn max(&self, column: impl ColumnKey) -> Option<(u64, i64)> {
         self.values(column).max_by_key(|&(_, value)| value)

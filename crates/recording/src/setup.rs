@@ -23,6 +23,7 @@ fn rival(key: &str) -> Option<&'static str> {
 }
 
 impl Setup {
+    /// The value of a setting.
     #[must_use]
     pub fn get(&self, key: &str) -> Option<&str> {
         self.values.get(key).map(String::as_str)
@@ -59,10 +60,12 @@ impl Setup {
         self.values.insert(key.to_owned(), value.trim().to_owned());
     }
 
+    /// All settings with their values, ordered by key.
     pub fn iter(&self) -> impl Iterator<Item = (&str, &str)> {
         self.values.iter().map(|(key, value)| (key.as_str(), value.as_str()))
     }
 
+    /// Whether it has no settings.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.values.is_empty()

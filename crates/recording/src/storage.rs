@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 #[serde(default)]
 #[non_exhaustive]
 pub struct Controller {
+    /// Which controller it is.
     pub name: ControllerName,
     /// 1 or 2.
     pub version: u32,
@@ -15,23 +16,28 @@ pub struct Controller {
 }
 
 impl Controller {
+    /// A controller without limits.
     #[must_use]
     pub fn new(name: ControllerName, version: u32, mount_point: impl Into<String>) -> Controller {
         Controller { name, version, mount_point: mount_point.into() }
     }
 }
 
+/// A cgroup controller.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum ControllerName {
+    /// memory
     #[default]
     Memory,
     /// `blkio` in version 1.
     Io,
+    /// cpu
     Cpu,
 }
 
 impl ControllerName {
+    /// All controllers.
     pub const ALL: [ControllerName; 3] = [ControllerName::Memory, ControllerName::Io, ControllerName::Cpu];
 
     /// The kernel's name in this cgroup version.
@@ -50,11 +56,17 @@ impl ControllerName {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum CgroupFile {
+    /// io.max
     IoMax,
+    /// io.weight
     IoWeight,
+    /// memory.max
     MemoryMax,
+    /// memory.high
     MemoryHigh,
+    /// cpu.max
     CpuMax,
+    /// cpu.weight
     CpuWeight,
 }
 
@@ -104,6 +116,7 @@ impl CgroupFile {
 #[serde(default)]
 #[non_exhaustive]
 pub struct Storage {
+    /// Where the file system is mounted.
     pub mount_point: String,
     /// `ext4`, `xfs`, `btrfs`, ...
     pub file_system: String,
@@ -119,6 +132,7 @@ pub struct Storage {
 }
 
 impl Storage {
+    /// A file system of which nothing else is known.
     #[must_use]
     pub fn new(mount_point: impl Into<String>, file_system: impl Into<String>) -> Storage {
         Storage { mount_point: mount_point.into(), file_system: file_system.into(), ..Storage::default() }

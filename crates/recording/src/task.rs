@@ -18,11 +18,13 @@ impl Task {
     /// Printed for a program of which only the cgroup is known.
     pub const SOME_PROGRAM: &str = "some program";
 
+    /// A task without a known cgroup.
     #[must_use]
     pub fn new(pid: u32, tid: u32, name: impl Into<String>) -> Task {
         Task { pid, tid, name: name.into(), cgroup: None }
     }
 
+    /// The same task in a cgroup.
     #[must_use]
     pub fn in_cgroup(mut self, cgroup: Option<String>) -> Task {
         self.cgroup = cgroup;

@@ -29,7 +29,9 @@ pub struct Pages(pub u64);
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("'{given}' is not {wanted}")]
 pub struct UnitError {
+    /// The refused text.
     pub given: String,
+    /// What is accepted.
     pub wanted: &'static str,
 }
 
@@ -37,20 +39,26 @@ const TIME_WANTED: &str = "a duration: give a number with ns, us, ms, s, min or 
 const SIZE_WANTED: &str = "a size: give a number of bytes, or one with KiB, MiB or GiB (K, M, G; kB, MB and GB are powers of ten), such as 512MiB";
 
 impl Nanos {
+    /// 1 us
     pub const MICROSECOND: Nanos = Nanos(1_000);
+    /// 1 ms
     pub const MILLISECOND: Nanos = Nanos(1_000_000);
+    /// 1 s
     pub const SECOND: Nanos = Nanos(1_000_000_000);
 
+    /// A number of seconds.
     #[must_use]
     pub fn from_secs(secs: u64) -> Nanos {
         Nanos(secs.saturating_mul(1_000_000_000))
     }
 
+    /// The same time in seconds.
     #[must_use]
     pub fn as_secs_f64(self) -> f64 {
         self.0 as f64 / 1e9
     }
 
+    /// The difference, 0 if it would be negative.
     #[must_use]
     pub fn saturating_sub(self, other: Nanos) -> Nanos {
         Nanos(self.0.saturating_sub(other.0))
@@ -73,6 +81,7 @@ impl Sub for Nanos {
 }
 
 impl Pages {
+    /// Size of so many pages.
     #[must_use]
     pub fn bytes(self, page_bytes: u64) -> Bytes {
         Bytes(self.0.saturating_mul(page_bytes))

@@ -17,6 +17,7 @@ pub use table::Cause;
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
 pub struct CauseSpec {
+    /// The cause that this row describes.
     pub cause: Cause,
     /// Name in recordings, in JSON and on the command line.
     pub name: &'static str,
@@ -30,6 +31,7 @@ pub struct CauseSpec {
     /// Brackets that take over sleeps of this cause: inside an open bracket of one of these, such a sleep gets the
     /// cause of the bracket. For example, a wait for a page under writeback during reclaim is a part of reclaim.
     pub belongs_to: &'static [Cause],
+    /// Whether the machine's own noise can explain it.
     pub noise: NoiseClass,
     /// Whether the cause consists of CPU time. Software emulation distorts such time.
     pub processor_time: bool,
@@ -43,6 +45,7 @@ pub struct CauseSpec {
 pub struct Bracket {
     /// `DIRECT_RECLAIM` is `B_DIRECT_RECLAIM` in bpf/.
     pub name: &'static str,
+    /// Where the interval begins and ends.
     pub ends: Ends,
     /// Whether the bracket opens rarely, and usually for long, so that it can be traced in every process at all times
     /// (level 0).
@@ -52,6 +55,7 @@ pub struct Bracket {
 /// The hooks that begin and end a bracket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
+#[allow(missing_docs, reason = "the fields are names of tracepoints")]
 pub enum Ends {
     /// Two tracepoints without code of their own: the build generates both programs.
     Tracepoints { begin: &'static str, end: &'static str },
@@ -66,6 +70,7 @@ pub enum Ends {
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
 pub struct Symbols {
+    /// Which cause wins if the functions of several are on one stack.
     pub rank: Rank,
     /// Base names (see `symbol::base_name`). A name that ends in `*` matches as a prefix.
     pub names: &'static [&'static str],
@@ -146,16 +151,19 @@ impl CauseSpec {
 }
 
 impl Cause {
+    /// The row that describes this cause.
     #[must_use]
     pub fn spec(self) -> &'static CauseSpec {
         &table::SPECS[self as usize]
     }
 
+    /// The name in tables, in JSON and on the command line.
     #[must_use]
     pub fn name(self) -> &'static str {
         self.spec().name
     }
 
+    /// The cause with this name.
     #[must_use]
     pub fn from_name(name: &str) -> Option<Cause> {
         table::SPECS.iter().find(|spec| spec.name == name).map(|spec| spec.cause)

@@ -10,9 +10,11 @@ macro_rules! causes {
         /// Why a thread made no progress during a segment of a call, or what it was busy with.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
         #[non_exhaustive]
+        #[allow(missing_docs, reason = "causes without a text are described by docs/causes.md")]
         pub enum Cause { $($(#[doc = $doc])* $variant),* }
 
         impl Cause {
+            /// All causes in the order of their declaration.
             pub const ALL: &[Cause] = &[$(Cause::$variant),*];
         }
 

@@ -50,6 +50,7 @@ pub enum KnobPlace {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[allow(missing_docs, reason = "the names are those of the kernel documentation")]
 pub enum KnobKind {
     Integer {
         min: i64,
@@ -78,13 +79,18 @@ pub enum KnobKind {
     Text,
 }
 
+/// A setting that a scenario can change.
 #[derive(Clone, Copy, Debug)]
 pub struct Knob {
+    /// The key in scenarios, as `vm.dirty_bytes`.
     pub key: &'static str,
+    /// Where the kernel has it.
     pub place: KnobPlace,
+    /// Which values it accepts.
     pub kind: KnobKind,
     /// Unit of the value as set: `bytes`, `KiB`, `%`, `centisecs`, or empty.
     pub unit: &'static str,
+    /// What it does, in one sentence.
     pub sentence: &'static str,
 }
 
@@ -123,6 +129,7 @@ impl Key {
         find(key).map(|knob| Key(knob.key))
     }
 
+    /// The name in lists.
     #[must_use]
     pub const fn name(self) -> &'static str {
         self.0
@@ -144,6 +151,7 @@ const fn is_same(one: &[u8], other: &[u8]) -> bool {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[allow(missing_docs, reason = "the messages describe the variants")]
 pub enum KnobError {
     #[error("unknown knob '{key}'{}; `flatwater scenarios --knobs` lists them", hint(.nearest))]
     Unknown { key: String, nearest: Option<&'static str> },

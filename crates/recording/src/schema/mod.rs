@@ -27,6 +27,7 @@ pub mod zones;
 /// Unit of a value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[non_exhaustive]
+#[allow(missing_docs, reason = "the names are units")]
 pub enum Unit {
     Count,
     /// Pages of `Machine::page_bytes` each.
@@ -43,6 +44,7 @@ pub enum Unit {
 }
 
 impl Unit {
+    /// The name in listings.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -65,10 +67,13 @@ impl Unit {
 pub struct Column {
     /// Name of the constant, for listings.
     pub constant: &'static str,
+    /// Table of the column.
     pub table: Table,
     /// Name in the recording.
     pub name: &'static str,
+    /// Counter or gauge.
     pub kind: ColumnKind,
+    /// Unit of its values.
     pub unit: Unit,
     /// First Linux release with this counter.
     pub since: &'static str,
@@ -110,6 +115,7 @@ impl std::fmt::Display for Column {
 
 /// A key to look up a column: a constant of the schema, or the kernel's name of a line that the schema does not know.
 pub trait ColumnKey {
+    /// The name in the recording.
     fn name(&self) -> &str;
 
     /// The table of the column, if the key contains it.
@@ -157,6 +163,7 @@ const ZONES: [&str; 6] = ["_dma", "_dma32", "_normal", "_high", "_movable", "_de
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
 pub struct Group {
+    /// Table of the columns.
     pub table: Table,
     /// Name of the group's constant in the table's module.
     pub constant: &'static str,
@@ -165,6 +172,7 @@ pub struct Group {
     /// Whether the columns have the names of the file's lines, so that a writer that stores the whole file writes all
     /// of them.
     pub are_lines: bool,
+    /// The columns in the order of the source.
     pub columns: &'static [Column],
 }
 
@@ -186,6 +194,7 @@ macro_rules! columns {
      $($constant:ident $name:literal $kind:ident $unit:ident $since:literal
        $(by $each:ident)? $(formerly [$($former:literal),+])? $(is $meaning:literal)?;)*) => {
         $(
+            #[doc = concat!("`", $name, "`")]
             pub const $constant: $crate::schema::Column = $crate::schema::Column {
                 constant: stringify!($constant),
                 table: $crate::series::Table::$table,
@@ -198,6 +207,7 @@ macro_rules! columns {
                 meaning: $crate::schema::columns!(@or "", $($meaning)?),
             };
         )*
+        /// All columns of this source.
         pub const $group: $crate::schema::Group = $crate::schema::Group {
             table: $crate::series::Table::$table,
             constant: stringify!($group),

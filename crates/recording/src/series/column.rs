@@ -12,7 +12,9 @@ use crate::store::{ReadError, SealedTable};
 /// from its file on first use.
 #[derive(Clone)]
 pub struct SeriesColumn {
+    /// The kernel's name of the counter.
     pub name: String,
+    /// Counter or gauge.
     pub kind: ColumnKind,
     cells: Cells,
 }
@@ -131,6 +133,7 @@ enum Held<'a> {
 }
 
 impl Values<'_> {
+    /// Number of rows.
     #[must_use]
     pub fn len(&self) -> usize {
         match &self.0 {
@@ -140,6 +143,7 @@ impl Values<'_> {
         }
     }
 
+    /// Whether it has no rows.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0

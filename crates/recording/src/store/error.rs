@@ -8,6 +8,7 @@ use crate::header::FORMAT_VERSION;
 /// Why a recording, or a column that is decoded later, could not be read.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
+#[allow(missing_docs, reason = "the messages describe the variants")]
 pub enum ReadError {
     #[error("no recording at {}: {error}; give the output directory of a run", path.display())]
     NotFound { path: PathBuf, error: io::Error },
@@ -32,6 +33,7 @@ pub enum ReadError {
 /// Why the file of one table could not be read.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
+#[allow(missing_docs, reason = "the messages describe the variants")]
 pub enum TableError {
     /// Message of the operating system.
     #[error("{0}")]
@@ -74,6 +76,7 @@ impl From<arrow_schema::ArrowError> for TableError {
 
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
+#[allow(missing_docs, reason = "the messages describe the variants")]
 pub enum WriteError {
     #[error("cannot write the recording's {}: {error}; {}", path.display(), advice(.error))]
     Io { path: PathBuf, error: io::Error },

@@ -154,6 +154,7 @@ macro_rules! table {
         ///
         /// More fields will be added: construct with `..Default::default()`.
         #[derive(Clone, Debug, Default, PartialEq, Eq)]
+        #[allow(missing_docs, reason = "fields without a text have the same meaning as in a call")]
         pub struct $row { $($(#[doc = $doc])* pub $field: $type),* }
 
         impl $crate::store::flat::FlatRow for $row {

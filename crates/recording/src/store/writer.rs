@@ -129,6 +129,7 @@ impl RecordingWriter {
         })
     }
 
+    /// The recording's directory.
     #[must_use]
     pub fn dir(&self) -> &Path {
         &self.dir
@@ -145,10 +146,12 @@ impl RecordingWriter {
         if self.durable { (self.sync_directory)(&self.dir) } else { Ok(()) }
     }
 
+    /// Appends slow calls.
     pub fn append_calls(&mut self, calls: &[Call]) -> Result<(), WriteError> {
         self.append(Rows::Calls(calls))
     }
 
+    /// Appends latency histograms.
     pub fn append_latency(&mut self, buckets: &[LatencyBucket]) -> Result<(), WriteError> {
         self.append(Rows::Latency(buckets))
     }
@@ -181,6 +184,7 @@ impl RecordingWriter {
         self.append(Rows::flat(FlatTable::ServiceTimes, &imitation.service_times.as_slice()))
     }
 
+    /// Appends asynchronous calls.
     pub fn append_async_calls(&mut self, rows: &[AsyncCall]) -> Result<(), WriteError> {
         self.append(Rows::flat(FlatTable::AsyncCalls, &rows))
     }
@@ -192,10 +196,12 @@ impl RecordingWriter {
         self.append(Rows::Sampled(series))
     }
 
+    /// Appends events.
     pub fn append_events(&mut self, events: &[Event]) -> Result<(), WriteError> {
         self.append(Rows::Events(events))
     }
 
+    /// Appends gaps.
     pub fn append_gaps(&mut self, gaps: &[Gap]) -> Result<(), WriteError> {
         self.append(Rows::Gaps(gaps))
     }
@@ -236,6 +242,7 @@ impl RecordingWriter {
         self.flushed.elapsed() >= FLUSH_EVERY
     }
 
+    /// Writes what waits in memory.
     pub fn flush_now(&mut self) {
         self.flushed = Instant::now();
         let known = self.trouble.is_some();

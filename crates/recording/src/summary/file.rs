@@ -22,6 +22,7 @@ pub const VERSION_KEY: &str = "flatwater.summary.version";
 /// Why a summary could not be written or was refused.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
+#[allow(missing_docs, reason = "the messages describe the variants")]
 pub enum SummaryError {
     #[error("cannot encode the summary: {0}; this is a bug in flatwater, please report it")]
     Encode(#[from] TableError),

@@ -29,6 +29,7 @@ impl HourStart {
         HourStart { hours }
     }
 
+    /// Hours since 1970.
     #[must_use]
     pub const fn hours(self) -> i64 {
         self.hours

@@ -13,9 +13,13 @@ const ROWS_MAX: usize = 64;
 /// The victim: who made a slow call.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Whose {
+    /// Name of the device.
     pub device: Option<String>,
+    /// Path of the cgroup.
     pub cgroup: Option<String>,
+    /// Name of the service.
     pub service: Option<String>,
+    /// Name of the program.
     pub program: Option<String>,
 }
 
@@ -24,8 +28,11 @@ pub struct Whose {
 pub struct Blame {
     /// `others`, `own`, `device`, `flush`, `limit`, `kernel`, `unknown`.
     pub kind: &'static str,
+    /// Name of the program.
     pub program: Option<String>,
+    /// Path of the cgroup.
     pub cgroup: Option<String>,
+    /// By what it caused the stall.
     pub means: &'static str,
 }
 
