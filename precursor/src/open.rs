@@ -322,14 +322,20 @@ fn place(options: &Options, names: &Names, sidecar: &mut Sidecar) -> Result<Plac
     if old && options.roll_bytes == 0 {
         return Err(OpenError::Options { path: names.given().to_owned(), problem: OLD.to_owned() });
     }
+    if options.roll_bytes != 0 && seq > SEQ_MAX {
+        let problem = format!("{} has a number that no appender reaches; move it away", names.path(seq).display());
+        return Err(OpenError::Options { path: names.given().to_owned(), problem });
+    }
     let full = options.roll_bytes != 0 && len + frame::END_MARK_LEN as u64 >= options.roll_bytes;
     if !full && !old {
         return Ok(Place { seq, len, base, number, found });
     }
     let len = if framed { end_file(names, seq, len).map_err(io("end a file of"))? } else { len };
-    Ok(Place { seq: seq.saturating_add(1), len: 0, base: base.saturating_add(len), number, found })
+    Ok(Place { seq: seq + 1, len: 0, base: base.saturating_add(len), number, found })
 }
 
+/// Another file was named by something else; from here on, numbers would run out.
+const SEQ_MAX: u64 = u64::MAX / 4;
 const OLD: &str = "the file has format 1, which this version only reads (Reader); begin another file";
 
 fn format_of(names: &Names, seq: u64) -> io::Result<Format> {

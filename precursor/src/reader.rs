@@ -517,7 +517,8 @@ impl Reader {
     /// Moves from an end mark of `mark` bytes to the next file. False if it has not begun.
     fn next_file(&mut self, mark: u64) -> Result<bool, ReadError> {
         let Some(current) = &self.current else { return Ok(false) };
-        let next = current.seq.saturating_add(1);
+        // A file with the largest number is the last one.
+        let Some(next) = current.seq.checked_add(1) else { return Ok(false) };
         let base = current.base.saturating_add(current.offset).saturating_add(mark);
         let path = self.names.path(next);
         if !self.names.rolls() {
@@ -549,7 +550,7 @@ impl Reader {
     /// A file without an end mark: whether the next one continues it, which its first number shows.
     fn continues_elsewhere(&mut self, scan: Scan) -> Result<bool, ReadError> {
         let Some(current) = &self.current else { return Ok(false) };
-        let next = current.seq.saturating_add(1);
+        let Some(next) = current.seq.checked_add(1) else { return Ok(false) };
         let running = self.live.as_ref().is_some_and(|live| live.file().0 <= current.seq);
         if running || !self.names.rolls() {
             return Ok(false);

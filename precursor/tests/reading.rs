@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use precursor::{Framing, Mode, Options, ReadError, Reader, Seek, Waiting, Writer, recover};
+use precursor::{Framing, Mode, Options, ReadError, Reader, Seek, Waiting, Writer, records, recover};
 
 use crate::writer::{Case, Chance, Ledger, Life, Living, data_files, record};
 
@@ -78,6 +78,36 @@ fn a_reader_follows_every_mode_across_files_and_sees_each_record_once() {
             }
             assert_eq!(count, RECORDS + 1, "{mode:?} {roll_bytes}: after the close");
         }
+    }
+}
+
+/// A directory of another user: behind the file with the largest number the reader began the same file for ever, and an
+/// appender would have overwritten it.
+#[test]
+fn a_file_with_the_largest_number_is_the_last_one() {
+    // With an end mark, without one, and without records.
+    for (appended, file) in [(200, "log-00000000"), (200, "log-00000001"), (0, "log-00000000")] {
+        let dir = tempfile::tempdir().unwrap();
+        let open = || options(dir.path(), 64 << 10).mode(Mode::Plain).open();
+        let mut log = open().unwrap();
+        (0..appended).for_each(|i| assert!(log.append(&payload(i)).is_ok()));
+        log.close().unwrap();
+        let bytes = std::fs::read(dir.path().join(file)).unwrap();
+        for entry in std::fs::read_dir(dir.path()).unwrap() {
+            std::fs::remove_file(entry.unwrap().path()).unwrap();
+        }
+        let largest = dir.path().join(format!("log-{}", u64::MAX));
+        std::fs::write(&largest, &bytes).unwrap();
+        let mut reader = Reader::open(path(dir.path(), 1)).unwrap();
+        let mut numbers = Vec::new();
+        while let Some(found) = reader.next().unwrap() {
+            assert!(numbers.last().is_none_or(|last| *last < found.number), "it begins again");
+            numbers.push(found.number);
+        }
+        assert_eq!(numbers.len(), records(&bytes).count(), "{file}");
+        let refused = open().unwrap_err().to_string();
+        assert!(refused.contains("has a number that no appender reaches"), "{refused}");
+        assert!(std::fs::read(&largest).unwrap().starts_with(&bytes));
     }
 }
 

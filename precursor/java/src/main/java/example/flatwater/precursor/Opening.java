@@ -44,6 +44,9 @@ final class Opening {
     record Start(List<String> reasons, Survival survival, int recordMax, int ringBytes, boolean measure) {
     }
 
+    /** Another file was named by something else; from here on, numbers would run out. */
+    private static final long SEQ_MAX = Long.MAX_VALUE / 2;
+
     private final Options options;
     private final Path path;
     private final List<String> reasons = new ArrayList<>();
@@ -179,6 +182,10 @@ final class Opening {
         Place place = new Place();
         place.seq = ended.seq;
         place.len = ended.len;
+        if (options.rollBytes != 0 && place.seq > SEQ_MAX) {
+            throw new PrecursorException.InvalidOptions(names.given(), names.path(place.seq)
+                + " has a number that no appender reaches; move it away");
+        }
         // Unframed files that were archived since may have ended at any position.
         place.base = framed ? ended.base + 7 & -8 : ended.base;
         place.number = Math.max(ended.number, 0);

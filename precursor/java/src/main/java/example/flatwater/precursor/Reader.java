@@ -402,7 +402,8 @@ public final class Reader implements AutoCloseable {
 
     /** Moves from an end mark of {@code mark} bytes to the next file. False if it has not begun. */
     private boolean nextFile(long mark) throws IOException {
-        if (!names.rolls()) {
+        // A file with the largest number is the last one.
+        if (!names.rolls() || place.seq == Long.MAX_VALUE) {
             return false;
         }
         long following = place.seq + 1;
@@ -433,7 +434,8 @@ public final class Reader implements AutoCloseable {
 
     /** A file without an end mark: whether the next one continues it, which its first number shows. */
     private boolean continuesElsewhere() throws IOException {
-        if (!names.rolls() || place.live != null && place.live.file().seq() <= place.seq) {
+        boolean running = place.live != null && place.live.file().seq() <= place.seq;
+        if (!names.rolls() || running || place.seq == Long.MAX_VALUE) {
             return false;
         }
         OwnFile following = OwnFile.open(names.path(place.seq + 1), Facts.Use.READ, false);

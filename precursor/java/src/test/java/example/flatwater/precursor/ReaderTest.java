@@ -209,6 +209,46 @@ class ReaderTest {
         }
     }
 
+    /** A directory of another user: the reader began again with the first file, and an appender would have continued. */
+    @Test
+    void aFileWithTheLargestNumberIsTheLastOne() throws IOException {
+        try (Appender log = Precursor.open(options("log-{}", Mode.PLAIN))) {
+            for (int i = 0; i < 1_000; i++) {
+                log.append(Drive.payload(i));
+            }
+        }
+        Path last = dir.resolve("log-" + Long.MAX_VALUE);
+        Files.move(dir.resolve("log-00000001"), last);
+        List<Path> others = Names.list(dir, "{log-0*,.log-*}");
+        for (Path other : others) {
+            if (!other.endsWith("log-00000000")) {
+                Files.delete(other);
+            }
+        }
+        try (Reader reader = Reader.open(dir.resolve("log-{}"))) {
+            long end = 0;
+            PrecursorException.Missing gap = null;
+            while (gap == null) {
+                try {
+                    end = reader.next().number() + 1;
+                } catch (PrecursorException.Missing e) {
+                    gap = e;
+                }
+            }
+            assertEquals(end, gap.from());
+            ReadRecord found;
+            while ((found = reader.next()) != null) {
+                assertEquals(end, found.number());
+                end++;
+            }
+        }
+        long len = Files.size(last);
+        PrecursorException.InvalidOptions refused =
+            assertThrows(PrecursorException.InvalidOptions.class, () -> Precursor.open(options("log-{}", Mode.PLAIN)));
+        assertTrue(refused.getMessage().contains("has a number that no appender reaches"), refused.getMessage());
+        assertEquals(len, Files.size(last));
+    }
+
     @Test
     void aFileThatIsRemovedSinceItWasListedIsReadOrMissing() throws IOException {
         try (Appender log = Precursor.open(options("log-{}", Mode.PLAIN))) {
