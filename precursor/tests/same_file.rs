@@ -108,6 +108,40 @@ fn recovery_keeps_off_a_file_that_is_open_under_another_name() {
 }
 
 /// A reader can lock the file with a read lock, or as a whole with `flock`. Neither excludes an appender.
+/// Opens the file and locks the byte that an appender locks, as a user may who can write to the file.
+fn lock_as_an_appender(path: &Path) -> std::fs::File {
+    let file = std::fs::File::options().create(true).append(true).open(path).unwrap();
+    // SAFETY: the descriptor is open, an all-zero flock is valid, and `lock` outlives the call.
+    unsafe {
+        let mut lock: libc::flock = std::mem::zeroed();
+        (lock.l_type, lock.l_whence) = (libc::F_WRLCK as libc::c_short, libc::SEEK_SET as libc::c_short);
+        (lock.l_start, lock.l_len) = (libc::off_t::MAX - 1, 1);
+        assert_eq!(libc::fcntl(file.as_raw_fd(), libc::F_OFD_SETLK, &raw const lock), 0);
+    }
+    file
+}
+
+#[test]
+fn a_user_who_locks_a_data_file_makes_it_busy_and_loses_no_record() {
+    let dir = tempfile::tempdir().unwrap();
+    for mode in MODES {
+        let path = dir.path().join(format!("{mode:?}"));
+        let locked = lock_as_an_appender(&path);
+        let refused = Options::new(&path).mode(mode).open().unwrap_err();
+        assert!(matches!(refused, OpenError::Busy { .. }), "{mode:?}: {refused}");
+        drop(locked);
+        open(&path, mode).unwrap().close().unwrap();
+    }
+    let mut log = Options::new(dir.path().join("roll-{}")).mode(Mode::Plain).roll_bytes(4096).open().unwrap();
+    let _locked = lock_as_an_appender(&dir.path().join("roll-00000001"));
+    let appended = (0..100).take_while(|_| log.append(&[7; 100]).is_ok()).count();
+    assert!(appended < 100, "it rolled into a file that another one has locked");
+    drop(log);
+    assert_eq!(std::fs::read(dir.path().join("roll-00000001")).unwrap(), b"");
+    let kept = std::fs::read(dir.path().join("roll-00000000")).unwrap();
+    assert!(kept.len() >= appended * 100 && kept[..appended * 100].iter().all(|byte| *byte == 7));
+}
+
 #[test]
 fn a_reader_that_locks_the_file_keeps_no_appender_out() {
     let dir = tempfile::tempdir().unwrap();
