@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
 
-use needs::{Need, skip};
+use needs::{Need, skip, unprivileged_command};
 
 fn flatwater(arguments: &[&str], directory: &Path) -> Output {
     Command::new(env!("CARGO_BIN_EXE_flatwater"))
@@ -110,17 +110,14 @@ fn a_kernel_without_a_model_is_refused_by_name() {
     );
 }
 
-/// Runs the command as uid 65534, which may not attach hooks. `None` without root or setpriv(1).
-fn as_unprivileged(arguments: &[&str], directory: &Path) -> Option<Output> {
-    let root = rustix::process::geteuid().is_root();
-    let able = Command::new("setpriv").arg("--version").output().is_ok();
-    if !(root && able) {
-        skip(Need::Root, "as an unprivileged user", "needs root and setpriv(1) to become another user");
+/// Runs the copy of the command in this directory as a user who may not attach hooks. `None` without root.
+fn run_unprivileged(arguments: &[&str], directory: &Path) -> Option<Output> {
+    if !rustix::process::geteuid().is_root() {
+        skip(Need::Root, "as an unprivileged user", "needs root to become another user");
         return None;
     }
-    let mut command = Command::new("setpriv");
-    command.args(["--reuid", "65534", "--regid", "65534", "--clear-groups", "./flatwater"]).args(arguments);
-    Some(command.current_dir(directory).stdin(Stdio::null()).output().expect("setpriv starts"))
+    let mut command = unprivileged_command(directory.join("flatwater"));
+    Some(command.args(arguments).current_dir(directory).stdin(Stdio::null()).output().expect("the command runs"))
 }
 
 /// A directory writable by all users with a copy of the command: uid 65534 may not be able to read the build's
@@ -138,7 +135,7 @@ fn unprivileged_directory() -> tempfile::TempDir {
 #[test]
 fn without_root_a_run_measures_and_reports_what_is_missing() {
     let directory = unprivileged_directory();
-    let Some(output) = as_unprivileged(&["run", "-t", "2s", "-o", "rec"], directory.path()) else { return };
+    let Some(output) = run_unprivileged(&["run", "-t", "2s", "-o", "rec"], directory.path()) else { return };
     assert!(output.status.success(), "{}", output_text(&output));
     let text = output_text(&output);
     let top = text.split("write()").next().unwrap_or_default();
@@ -152,7 +149,7 @@ fn without_root_a_run_measures_and_reports_what_is_missing() {
 fn without_root_slow_calls_of_a_command_are_looked_for() {
     let directory = unprivileged_directory();
     let arguments = ["record", "-o", "rec", "--", "sh", "-c", "for i in 1 2 3 4; do sleep 0.5; done"];
-    let Some(output) = as_unprivileged(&arguments, directory.path()) else { return };
+    let Some(output) = run_unprivileged(&arguments, directory.path()) else { return };
     // Without observed calls the status is 4, not 0, which scripts take for quiet.
     assert_eq!(output.status.code(), Some(4), "{}", output_text(&output));
     assert!(output_text(&output).contains("not-observed"), "{}", output_text(&output));
@@ -166,7 +163,7 @@ fn without_root_slow_calls_of_a_command_are_looked_for() {
 #[test]
 fn without_root_check_names_the_remedy() {
     let directory = unprivileged_directory();
-    let Some(output) = as_unprivileged(&["check"], directory.path()) else { return };
+    let Some(output) = run_unprivileged(&["check"], directory.path()) else { return };
     assert!(output.status.success(), "{}", output_text(&output));
     let printed = output_text(&output);
     assert!(printed.lines().all(|line| line.chars().count() <= 80), "{printed}");

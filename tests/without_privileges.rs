@@ -6,21 +6,13 @@ use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use flatwater_recording::{Cause, OpKind};
-use needs::{Need, UNPRIVILEGED_ID, skip};
+use needs::{Need, skip, unprivileged_command};
 
 use crate::common::exploit::{Killed, Yard, flatwater, text, within};
 use crate::common::is_root;
 use crate::common::loopdisk::{Frozen, LoopDisk};
 
 const LONG: Duration = Duration::from_secs(90);
-
-fn as_user(arguments: &[&str]) -> Command {
-    let mut command = Command::new("setpriv");
-    let id = UNPRIVILEGED_ID.to_string();
-    command.args(["--reuid", &id, "--regid", &id, "--clear-groups"]).arg(flatwater().get_program());
-    command.args(arguments).stdin(Stdio::null());
-    command
-}
 
 /// The file system is frozen for 400 ms, so the length and the cause of one write() are known.
 #[test]
@@ -39,7 +31,8 @@ fn a_write_to_a_frozen_file_system_is_found_with_its_length_and_its_cause() {
     let script = format!("echo a >{0}; touch {0}.begun; while :; do echo a >>{0}; sleep 0.01; done", file.display());
     let out_text = out.to_str().expect("UTF-8").to_owned();
     let arguments = ["record", "-t", "3s", "--format", "json", "-o", &out_text, "--", "timeout", "20", "sh", "-c"];
-    let mut command = as_user(&arguments);
+    let mut command = unprivileged_command(flatwater().get_program());
+    command.args(arguments).stdin(Stdio::null());
     let recorder = std::thread::spawn(move || within(LONG, command.arg(script)).expect("it ends"));
     while !disk.path().join("log.begun").exists() {
         assert!(!recorder.is_finished(), "{}", text(&recorder.join().expect("joined").stderr));
@@ -74,7 +67,8 @@ fn processes_of_another_user_give_no_answer() {
     let other = Killed(Command::new("sleep").arg("60").spawn().expect("sleep"));
     let (pid, out) = (other.0.id().to_string(), yard.theirs().join("rec"));
     let arguments = ["record", "-t", "1s", "--format", "json", "-p", &pid, "-o", out.to_str().expect("UTF-8")];
-    let output = within(LONG, &mut as_user(&arguments)).expect("it ends");
+    let mut command = unprivileged_command(flatwater().get_program());
+    let output = within(LONG, command.args(arguments).stdin(Stdio::null())).expect("it ends");
     drop(other);
     let explained: serde_json::Value = serde_json::from_slice(&output.stdout).expect("an explanation");
     assert_eq!(explained["findings"][0]["cause"], "not-observed", "{explained}");

@@ -3,22 +3,17 @@
 //! Needs root: the files are prepared here and put in place by a process of user 65534.
 
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
-use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
-use std::process::Command;
 
-use precursor::{Evidence, Leftover, Mode, Options, Owner, leftovers, recover};
+use needs::{UNPRIVILEGED_ID, unprivileged_command};
+use precursor::{Evidence, Framing, Leftover, Mode, Options, Owner, Reader, Writer, leftovers, recover};
 
 use crate::forge::{Live, Side, secrets, stem_of, this_boot};
 
-const UNPRIVILEGED_ID: u32 = 65534;
-
-/// Runs a command line as user 65534. False if it failed.
-fn as_unprivileged(line: &str) -> bool {
-    assert_eq!(rustix::process::geteuid().as_raw(), 0, "this test prepares files of several users: run it as root");
-    let mut shell = Command::new("sh");
-    shell.args(["-c", line]).uid(UNPRIVILEGED_ID).gid(UNPRIVILEGED_ID).current_dir("/");
-    shell.stderr(std::process::Stdio::null()).status().unwrap().success()
+/// Runs a command line as another user. False if it failed.
+fn run_unprivileged(line: &str) -> bool {
+    let mut shell = unprivileged_command("sh");
+    shell.args(["-c", line]).current_dir("/").stderr(std::process::Stdio::null()).status().unwrap().success()
 }
 
 /// A directory that everyone may enter, and a second one like /dev/shm: sticky, world-writable, on tmpfs.
@@ -49,7 +44,7 @@ impl Scene {
         std::fs::write(&prepared, bytes).unwrap();
         std::fs::set_permissions(&prepared, std::fs::Permissions::from_mode(0o644)).unwrap();
         let line = format!("umask 0; cat '{}' > '{}'", prepared.display(), at.display());
-        assert!(as_unprivileged(&line), "could not plant {}", at.display());
+        assert!(run_unprivileged(&line), "could not plant {}", at.display());
         assert_eq!(std::fs::metadata(at).unwrap().uid(), UNPRIVILEGED_ID);
     }
 }
@@ -62,7 +57,7 @@ fn clearing_leftovers_as_root_writes_nothing_for_others() {
     std::fs::write(&target, b"root's own, and secret").unwrap();
     std::fs::set_permissions(&target, std::fs::Permissions::from_mode(0o600)).unwrap();
     let data = scene.path("public/data");
-    assert!(as_unprivileged(&format!("ln -s '{}' '{}'", target.display(), data.display())));
+    assert!(run_unprivileged(&format!("ln -s '{}' '{}'", target.display(), data.display())));
     let payload = b"* * * * * root sh /tmp/evil\n";
     let (token, id) = (0x0123_4567_89ab_cdef, 0x1111_2222);
     let stem = stem_of(&data, id);
@@ -92,6 +87,27 @@ fn clearing_leftovers_as_root_writes_nothing_for_others() {
     assert!(found[0].files.iter().all(|file| file.exists()), "files of another user must not be removed");
 }
 
+/// A sidecar, a live block and a ring of another user, who claims more records than the file has.
+#[test]
+fn a_reader_takes_nothing_from_the_shared_memory_of_another_user() {
+    let scene = Scene::new();
+    let data = scene.path("public/data");
+    let mut log = Options::new(&data).mode(Mode::Plain).framing(Framing::Records).open().unwrap();
+    log.append(b"the only record").unwrap();
+    log.close().unwrap();
+    let (token, id, boot) = (0x0123_4567_89ab_cdef, 0x1111_2222, this_boot());
+    let stem = stem_of(&data, id);
+    let live = Live { token, boot, data: data.clone(), position: 4096, ring_bytes: 4096 };
+    scene.plant(&[1; 4096], &scene.shm.path().join(format!("{stem}.ring0")));
+    scene.plant(&live.bytes(), &scene.shm.path().join(format!("{stem}.live")));
+    let side = Side { token, id, boot, shm_dir: scene.shm.path().to_owned() };
+    scene.plant(&side.bytes(), &scene.path("public/.data.precursor"));
+    let mut reader = Reader::open(&data).unwrap();
+    assert_eq!(reader.next().unwrap().unwrap().bytes, b"the only record");
+    assert_eq!(reader.next().unwrap(), None);
+    assert_eq!(reader.writer(), Writer::Unknown);
+}
+
 /// S2: after a restart the token is known to anyone who could read the sidecar, and the shared memory is empty.
 #[test]
 fn a_forged_live_block_cuts_no_durable_byte_after_a_restart() {
@@ -105,7 +121,7 @@ fn a_forged_live_block_cuts_no_durable_byte_after_a_restart() {
     let durable = log.sync_to(log.position()).unwrap().bytes();
     let sidecar = scene.path(".journal.precursor");
     let saved = std::fs::read(&sidecar).unwrap();
-    assert!(!as_unprivileged(&format!("cat '{}' > /dev/null", sidecar.display())), "others can read the sidecar");
+    assert!(!run_unprivileged(&format!("cat '{}' > /dev/null", sidecar.display())), "others can read the sidecar");
     let journal = std::fs::read(&data).unwrap();
     log.close().unwrap();
     // After a restart: data and sidecar exist, and the shared memory is empty.
@@ -197,7 +213,7 @@ fn only_the_owner_can_read_the_librarys_files() {
     assert_eq!(made.len(), 3, "{made:?}");
     for file in &made {
         assert_eq!(std::fs::metadata(file).unwrap().mode() & 0o777, 0o600, "{}", file.display());
-        assert!(!as_unprivileged(&format!("cat '{}' > /dev/null", file.display())));
+        assert!(!run_unprivileged(&format!("cat '{}' > /dev/null", file.display())));
     }
     let names = |made: &[PathBuf]| -> Vec<PathBuf> { made[..2].to_vec() };
     let first = names(&made);

@@ -6,7 +6,9 @@
 
 mod started;
 
+use std::ffi::OsStr;
 use std::fmt;
+use std::process::Command;
 use std::time::Duration;
 
 pub use started::Started;
@@ -153,6 +155,20 @@ pub fn as_unprivileged<T: Send>(work: impl FnOnce() -> T + Send) -> T {
         });
         thread.join().expect("the other user's part")
     })
+}
+
+/// A command that runs as `UNPRIVILEGED_ID`, without other groups. `program` is an absolute path or found in `PATH`.
+///
+/// # Panics
+/// Without root.
+#[must_use]
+pub fn unprivileged_command(program: impl AsRef<OsStr>) -> Command {
+    use std::os::unix::process::CommandExt;
+    assert!(rustix::process::geteuid().is_root(), "run the tests as root: only root becomes another user");
+    let mut command = Command::new(program);
+    // Clears the supplementary groups, too.
+    command.uid(UNPRIVILEGED_ID).gid(UNPRIVILEGED_ID);
+    command
 }
 
 #[cfg(test)]
