@@ -1,5 +1,5 @@
 //! The commands of steps. They are for a root shell; a command that reads a value comes first, and the undo writes that
-//! value, printed as `OLD` (`OLD_7` for process or thread 7).
+//! value, printed as `OLD` (`OLD_7` for process or thread 7). What users choose is printed with quotes.
 
 use flatwater_recording::printable::shell_quoted as quoted;
 use flatwater_recording::{CgroupFile, ControllerName};
@@ -167,14 +167,18 @@ fn moved(pids: &[u32], to: &Group) -> Commands {
         commands.apply.push(format!("echo +{} > {}", name.in_version(2), quoted(&enable)));
     }
     let list: String = pids.iter().map(|pid| format!(" {pid}")).collect();
-    let read = format!("sed -n 's/^{}//p' /proc/$pid/cgroup", field(name, version));
-    commands.apply.push(format!("for pid in{list}; do echo OLD_$pid: $({read}); done"));
+    // The path as a word of the shell: any user can give a cgroup of their own a name that is a command.
+    let read = format!(
+        "sed -n \"s/'/'\\\\\\\\''/g; s/^{}\\(.*\\)/OLD_$pid: '\\1'/p\" /proc/$pid/cgroup",
+        field(name, version)
+    );
+    commands.apply.push(format!("for pid in{list}; do {read}; done"));
     commands.apply.push(format!("for pid in{list}; do echo $pid > {new}/cgroup.procs; done"));
     let back = quoted(mount);
-    let each = pids.iter().map(|pid| format!("echo {pid} > {back}\"OLD_{pid}/cgroup.procs\""));
+    let each = pids.iter().map(|pid| format!("echo {pid} > {back}OLD_{pid}/cgroup.procs"));
     commands.undo.extend(each);
     let started = pids.first().map(|first| {
-        format!("for pid in $(cat {new}/cgroup.procs); do echo $pid > {back}\"OLD_{first}/cgroup.procs\"; done")
+        format!("for pid in $(cat {new}/cgroup.procs); do echo $pid > {back}OLD_{first}/cgroup.procs; done")
     });
     commands.undo.extend(started);
     commands.undo.push(format!("rmdir {new}"));

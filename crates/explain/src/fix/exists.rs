@@ -183,10 +183,14 @@ fn group(controller: &Controller, path: &str) -> Option<Group> {
     (is_usable && mounted).then(|| Group { controller: controller.clone(), path: path.to_owned(), is_new: false })
 }
 
-/// The systemd unit of a cgroup.
+/// The unit of the system's systemd that owns a cgroup. Below a service or a scope others create groups: the owner of a
+/// delegated one can give a group the name of any unit, or of an option.
 fn unit(path: &str) -> Option<&str> {
-    let name = path.rsplit('/').next()?;
-    [".service", ".scope", ".slice"].iter().any(|end| name.ends_with(end)).then_some(name)
+    let (above, name) = path.rsplit_once('/')?;
+    let is_slice = |part: &str| part.ends_with(".slice");
+    let is_unit = is_slice(name) || name.ends_with(".service") || name.ends_with(".scope");
+    let is_systems = above.split('/').skip(1).all(is_slice);
+    (is_unit && is_systems && !name.starts_with('-')).then_some(name)
 }
 
 /// Whether a command can contain the name of a block device without quotes.
@@ -204,6 +208,19 @@ mod tests {
     fn at(fix: Fix, recording: &Recording) -> Fix {
         let facts = Facts::of(recording);
         fix.at(&Place::of(&facts)).expect("the machine can do it")
+    }
+
+    #[test]
+    fn only_groups_that_systemd_made_name_a_unit() {
+        for unit in ["/system.slice/db.service", "/user.slice/user-7.slice/session-1.scope", "/machine.slice"] {
+            assert_eq!(super::unit(unit), unit.rsplit('/').next(), "{unit}");
+        }
+        let theirs = "/user.slice/user-7.slice/user@7.service";
+        for path in
+            [&format!("{theirs}/db.service"), &format!("{theirs}/app.slice/db.service"), "/x.slice/--host=x.service"]
+        {
+            assert_eq!(super::unit(path), None, "{path}");
+        }
     }
 
     #[test]

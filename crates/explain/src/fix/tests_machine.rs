@@ -154,13 +154,17 @@ fn moved_processes_return_to_their_own_groups() {
     let sleepers = [Sleeper::new(), Sleeper::new()];
     let pids = sleepers.each_ref().map(|one| one.0.id());
     let mut cleanup = Cleanup(Vec::new());
-    for (place, pid) in pids.iter().enumerate() {
-        let group = PathBuf::from(&cpu.mount_point).join(format!("flatwater-fix-{}-{place}", std::process::id()));
-        shell(&format!("mkdir {0} && echo {pid} > {0}/cgroup.procs", group.display()));
+    // Any user names the cgroups below a delegated one.
+    let trap = tempfile::tempdir().expect("a directory");
+    let hostile =
+        format!("$(cd {0}; touch a)`cd {0}; touch b`'; \"; * a  b\\t", trap.path().display()).replace('/', "$P");
+    for (pid, last) in pids.iter().zip(["0", &hostile]) {
+        let group = PathBuf::from(&cpu.mount_point).join(format!("flatwater-fix-{}-{last}", std::process::id()));
+        let path = flatwater_recording::printable::shell_quoted(group.to_str().expect("UTF-8")).into_owned();
+        shell(&format!("mkdir {path} && echo {pid} > {path}/cgroup.procs"));
         let root = &cpu.mount_point;
-        let empty =
-            format!("for p in $(cat {0}/cgroup.procs); do echo $p > {root}/cgroup.procs; done", group.display());
-        cleanup.0.extend([format!("rmdir {}", group.display()), empty]);
+        let empty = format!("for p in $(cat {path}/cgroup.procs); do echo $p > {root}/cgroup.procs; done");
+        cleanup.0.extend([format!("rmdir {path}"), empty]);
     }
     let before = pids.map(|pid| group_of(pid, cpu));
     assert_ne!(before[0], before[1]);
@@ -174,6 +178,7 @@ fn moved_processes_return_to_their_own_groups() {
     undo.iter().for_each(|line| drop(shell(line)));
     assert_eq!(pids.map(|pid| group_of(pid, cpu)), before);
     assert!(!Path::new(&format!("{}{limited}", cpu.mount_point)).exists());
+    assert_eq!(std::fs::read_dir(trap.path()).expect("readable").count(), 0, "a name was executed");
 }
 
 #[test]
