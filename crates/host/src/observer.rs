@@ -370,7 +370,7 @@ fn watched(traced: &Traced) -> Watched {
         Traced::Own => Watched::Threads(Vec::new()),
         Traced::Others(targets) => match &targets.cgroup {
             Some(directory) => Watched::Cgroup(directory.clone()),
-            None => Watched::Processes(targets.pids.clone()),
+            None => Watched::processes(&targets.pids),
         },
     }
 }

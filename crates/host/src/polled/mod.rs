@@ -21,7 +21,7 @@ use call::ThreadCalls;
 use read::{ThreadFiles, Unreadable};
 
 use super::clock::monotonic_ns;
-use super::tasks::{PROCESSES_MAX, Watched};
+use super::tasks::{GapsOnce, PROCESSES_MAX, Watched};
 use flatwater_recording::{Call, Gap, Stack};
 
 const PROC: &str = "/proc";
@@ -141,6 +141,8 @@ struct Poller {
     looks_late: u64,
     late_ns_max: u64,
     unreadable: Option<(u32, Unreadable)>,
+    /// Processes that could not be listed.
+    unlisted: GapsOnce,
     full: bool,
 }
 
@@ -157,6 +159,7 @@ impl Poller {
             looks_late: 0,
             late_ns_max: 0,
             unreadable: None,
+            unlisted: GapsOnce::default(),
             full: false,
         }
     }
@@ -195,7 +198,8 @@ impl Poller {
     /// Finds the target's threads.
     fn list(&mut self, begun_ns: u64) {
         let mut followed = 0;
-        let processes = self.watched.threads(Path::new(PROC));
+        let (processes, unlisted) = self.watched.threads(Path::new(PROC));
+        self.unlisted.extend(unlisted);
         // Children of further processes are not listed.
         self.full |= processes.len() > PROCESSES_MAX;
         for (pid, tids) in processes {
@@ -259,7 +263,8 @@ impl Poller {
         let at_ns = monotonic_ns();
         let calls = self.threads.values_mut().filter_map(|followed| followed.calls.under_way(at_ns)).collect();
         self.give(calls);
-        let gaps = self.gaps();
+        let mut gaps = self.gaps();
+        gaps.extend(self.unlisted.take());
         self.found.lock().unwrap_or_else(PoisonError::into_inner).gaps.extend(gaps);
     }
 

@@ -7,6 +7,7 @@ mod delays;
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::fs;
+use std::io;
 use std::path::{Path, PathBuf};
 
 use delays::{Asker, Delays};
@@ -18,39 +19,86 @@ use flatwater_recording::{Column, Entity, Gap, Series, Table};
 #[derive(Clone, Debug)]
 pub enum Watched {
     /// Processes and the children that they fork.
-    Processes(Vec<u32>),
+    Processes(Vec<Root>),
     /// The processes of a cgroup's directory.
     Cgroup(PathBuf),
     /// Threads of this process.
     Threads(Vec<u32>),
 }
 
+/// A process that was named by its id.
+#[derive(Clone, Copy, Debug)]
+pub struct Root {
+    pid: u32,
+    /// Clock ticks since boot; known from the first listing on.
+    begun: Option<u64>,
+}
+
 impl Watched {
+    #[must_use]
+    pub fn processes(pids: &[u32]) -> Watched {
+        Watched::Processes(pids.iter().map(|&pid| Root { pid, begun: None }).collect())
+    }
+
     /// Also watches a process that began later.
     pub fn add_process(&mut self, pid: u32) {
-        if let Watched::Processes(pids) = self {
-            pids.push(pid);
+        if let Watched::Processes(roots) = self {
+            roots.push(Root { pid, begun: None });
         }
     }
 
-    /// Pairs of (the process or thread that gets the row, its threads).
-    #[must_use]
-    pub fn threads(&self, proc: &Path) -> Vec<(u32, Vec<u32>)> {
+    /// Pairs of (the process or thread that gets the row, its threads), and a gap if some cannot be listed.
+    pub fn threads(&mut self, proc: &Path) -> (Vec<(u32, Vec<u32>)>, Option<Gap>) {
         let of_process = |pid: u32| (pid, numbers_in(&proc.join(format!("{pid}/task"))));
         match self {
-            Watched::Threads(tids) => tids.iter().map(|&tid| (tid, vec![tid])).collect(),
-            Watched::Processes(pids) => with_children(proc, pids).into_iter().map(of_process).collect(),
+            Watched::Threads(tids) => (tids.iter().map(|&tid| (tid, vec![tid])).collect(), None),
+            Watched::Processes(roots) => {
+                roots.retain_mut(|root| root.is_same(proc));
+                let pids = roots.iter().map(|root| root.pid).collect();
+                (with_children(proc, pids).into_iter().map(of_process).collect(), None)
+            }
             Watched::Cgroup(directory) => {
-                let text = fs::read_to_string(directory.join("cgroup.procs")).unwrap_or_default();
-                text.lines().filter_map(|line| line.trim().parse().ok()).map(of_process).collect()
+                let (pids, gap) = members(&directory.join("cgroup.procs"));
+                (pids.into_iter().map(of_process).collect(), gap)
             }
         }
     }
 }
 
+impl Root {
+    /// False if another process has the id now.
+    fn is_same(&mut self, proc: &Path) -> bool {
+        let Root { pid, .. } = *self;
+        let stat = fs::read_to_string(proc.join(format!("{pid}/task/{pid}/stat"))).unwrap_or_default();
+        // starttime, field 22.
+        let begun = stat.rsplit_once(')').and_then(|(_, after)| after.split_whitespace().nth(19)?.parse().ok());
+        begun.is_none_or(|begun| *self.begun.get_or_insert(begun) == begun)
+    }
+}
+
+/// The processes that this file lists. A removed cgroup has none, which is not a gap.
+fn members(file: &Path) -> (Vec<u32>, Option<Gap>) {
+    let gap = |why: String| {
+        Gap::new("some processes of the cgroup", format!("{}: {why}", file.display()), "select processes with -p")
+    };
+    let text = match fs::read_to_string(file) {
+        Ok(text) => text,
+        Err(error) if error.kind() == io::ErrorKind::NotFound || error.raw_os_error() == Some(libc::ENODEV) => {
+            return (Vec::new(), None);
+        }
+        Err(error) => return (Vec::new(), Some(gap(error.to_string()))),
+    };
+    let listed: Vec<u32> = text.lines().filter_map(|line| line.trim().parse().ok()).collect();
+    // The kernel lists a process of another PID namespace as 0 (kernel/cgroup/cgroup.c: cgroup_procs_show).
+    let pids: Vec<u32> = listed.iter().copied().filter(|pid| *pid != 0).collect();
+    let hidden = listed.len() - pids.len();
+    let why = (hidden > 0).then(|| gap(format!("{hidden} of {} are in another PID namespace", listed.len())));
+    (pids, why)
+}
+
 /// The processes and their children. Without CONFIG_PROC_CHILDREN the kernel lists no children.
-fn with_children(proc: &Path, pids: &[u32]) -> Vec<u32> {
-    let (mut found, mut known): (Vec<u32>, HashSet<u32>) = (pids.to_vec(), pids.iter().copied().collect());
+fn with_children(proc: &Path, mut found: Vec<u32>) -> Vec<u32> {
+    let mut known: HashSet<u32> = found.iter().copied().collect();
     let mut at = 0;
     // One more than the limit shows that the limit was reached.
     while let Some(&pid) = found.get(at).filter(|_| found.len() <= PROCESSES_MAX) {
@@ -93,9 +141,8 @@ pub struct Tasks {
     last: HashMap<u32, Counts>,
     sums: BTreeMap<u32, (String, Counts)>,
     due_ns: u64,
-    /// There are more than `PROCESSES_MAX` processes.
-    full: bool,
-    full_reported: bool,
+    /// What was not read.
+    gaps: GapsOnce,
 }
 
 impl Tasks {
@@ -118,8 +165,7 @@ impl Tasks {
             last: HashMap::new(),
             sums: BTreeMap::new(),
             due_ns: 0,
-            full: false,
-            full_reported: false,
+            gaps: GapsOnce::default(),
         }
     }
 
@@ -140,7 +186,9 @@ impl Tasks {
             return None;
         }
         let mut series = Series::new(Table::Workload);
-        for (owner, tids) in self.watched.threads(&self.root) {
+        let (threads, unlisted) = self.watched.threads(&self.root);
+        self.gaps.extend(unlisted);
+        for (owner, tids) in threads {
             self.add(owner, &tids);
         }
         for (owner, (name, counts)) in &self.sums {
@@ -154,18 +202,15 @@ impl Tasks {
         Some(series)
     }
 
-    /// A gap, once, if some processes are not read.
-    pub fn missing(&mut self) -> Option<Gap> {
-        if !self.full || std::mem::replace(&mut self.full_reported, true) {
-            return None;
-        }
-        let why = format!("the accounts of at most {PROCESSES_MAX} processes are read");
-        Some(Gap::new("accounts of further processes", why, "select fewer processes"))
+    /// The processes that are not read; each gap once.
+    pub fn missing(&mut self) -> Vec<Gap> {
+        self.gaps.take()
     }
 
     fn add(&mut self, owner: u32, tids: &[u32]) {
         if !self.sums.contains_key(&owner) && self.sums.len() >= PROCESSES_MAX {
-            self.full = true;
+            let why = format!("the accounts of at most {PROCESSES_MAX} processes are read");
+            self.gaps.extend([Gap::new("accounts of further processes", why, "select fewer processes")]);
             return;
         }
         for &tid in tids {
@@ -188,6 +233,23 @@ impl Tasks {
         let Scheduled { cpu_ns, run_delay_ns } = Scheduled::parse(&schedstat)?;
         let delays = self.asker.as_ref().and_then(|asker| asker.delays_of(tid));
         Some((name.to_owned(), Counts { cpu_ns, run_delay_ns, minor_faults, major_faults, delays }))
+    }
+}
+
+/// Gaps that are found again and again, each returned once.
+#[derive(Debug, Default)]
+pub(super) struct GapsOnce {
+    new: Vec<Gap>,
+    known: HashSet<String>,
+}
+
+impl GapsOnce {
+    pub(super) fn extend(&mut self, gaps: impl IntoIterator<Item = Gap>) {
+        self.new.extend(gaps.into_iter().filter(|gap| self.known.insert(gap.what.clone())));
+    }
+
+    pub(super) fn take(&mut self) -> Vec<Gap> {
+        std::mem::take(&mut self.new)
     }
 }
 
@@ -285,7 +347,7 @@ mod tests {
         thread(place.path(), 7, 7, "9 \n", "1000 50 3\n");
         thread(place.path(), 7, 8, "\n", "500 20 3\n");
         thread(place.path(), 9, 9, "7 \n", "10 1 1\n");
-        let mut tasks = Tasks::at(Watched::Processes(vec![7]), place.path(), None);
+        let mut tasks = Tasks::at(Watched::processes(&[7]), place.path(), None);
         let first = tasks.sample(1, || 1).expect("due");
         assert_eq!((last(&first, "a) b(7)", "run_delay_ns"), last(&first, "a) b(9)", "cpu_ns")), (Some(70), Some(10)));
         assert_eq!(last(&first, "a) b(7)", "major_faults"), Some(40));
@@ -304,7 +366,7 @@ mod tests {
     fn a_slow_reading_postpones_the_next_one() {
         let place = tempfile::tempdir().expect("a directory");
         thread(place.path(), 7, 7, "\n", "1000 50 3\n");
-        let mut tasks = Tasks::at(Watched::Processes(vec![7]), place.path(), None);
+        let mut tasks = Tasks::at(Watched::processes(&[7]), place.path(), None);
         assert!(tasks.sample(0, || 10_000_000).is_some());
         assert!(tasks.sample(999_999_999, || 999_999_999).is_none());
         assert!(tasks.sample(1_000_000_000, || 1_000_000_000).is_some());
@@ -320,14 +382,53 @@ mod tests {
             thread(place.path(), pid, pid, &format!("{}\n", pid + 1), "1000 50 3\n");
         }
         thread(place.path(), last, last, "\n", "1000 50 3\n");
-        let mut tasks = Tasks::at(Watched::Processes(vec![1]), place.path(), None);
+        let mut tasks = Tasks::at(Watched::processes(&[1]), place.path(), None);
         assert_eq!(tasks.sample(1, || 1).expect("due").len(), PROCESSES_MAX);
-        assert_eq!(tasks.missing(), None, "exactly as many as the limit");
+        assert!(tasks.missing().is_empty(), "exactly as many as the limit");
         thread(place.path(), last, last, &format!("{}\n", last + 1), "1000 50 3\n");
         assert_eq!(tasks.sample(1 + PERIOD_NS, || 1 + PERIOD_NS).expect("due").len(), PROCESSES_MAX);
-        assert_eq!(tasks.missing().expect("one more").what, "accounts of further processes");
+        assert_eq!(tasks.missing().first().expect("one more").what, "accounts of further processes");
         tasks.sample(1 + 2 * PERIOD_NS, || 1 + 2 * PERIOD_NS).expect("due");
-        assert_eq!(tasks.missing(), None, "reported once");
+        assert!(tasks.missing().is_empty(), "reported once");
+    }
+
+    /// A process that began later and got the id of one that has ended was taken for it.
+    #[test]
+    fn a_process_with_a_reused_id_is_not_watched() {
+        let place = tempfile::tempdir().expect("a directory");
+        for pid in [7, 9] {
+            thread(place.path(), pid, pid, "\n", "1000 50 3\n");
+        }
+        let mut watched = Watched::processes(&[7, 9]);
+        let pids = |watched: &mut Watched| -> Vec<u32> {
+            watched.threads(&place.path().join("proc")).0.into_iter().map(|(pid, _)| pid).collect()
+        };
+        assert_eq!(pids(&mut watched), [7, 9]);
+        let stat = place.path().join("proc/9/task/9/stat");
+        let other = fs::read_to_string(&stat).expect("readable").replace(" 100 ", " 101 ");
+        fs::write(&stat, other).expect("written");
+        assert_eq!(pids(&mut watched), [7]);
+    }
+
+    /// A threaded cgroup refuses with EOPNOTSUPP to list its processes, and the target seemed to have none.
+    #[test]
+    fn processes_that_a_cgroup_does_not_list_are_a_gap() {
+        let place = tempfile::tempdir().expect("a directory");
+        thread(place.path(), 7, 7, "\n", "1000 50 3\n");
+        let (group, file) = (place.path().join("group"), place.path().join("group/cgroup.procs"));
+        let mut tasks = Tasks::at(Watched::Cgroup(group), place.path(), None);
+        assert!(tasks.sample(1, || 1).is_none());
+        assert!(tasks.missing().is_empty(), "the cgroup is gone");
+        fs::create_dir_all(&file).expect("it cannot be read as a file");
+        assert!(tasks.sample(1, || 1).is_none());
+        let gap = tasks.missing().remove(0);
+        assert!(gap.why.contains("cgroup.procs: Is a directory"), "{gap:?}");
+        fs::remove_dir(&file).expect("removed");
+        fs::write(&file, "0\n7\n0\n").expect("written");
+        let mut tasks = Tasks::at(tasks.watched, place.path(), None);
+        assert_eq!(tasks.sample(1, || 1).expect("the visible one").len(), 1);
+        let gap = tasks.missing().remove(0);
+        assert!(gap.why.contains("2 of 3 are in another PID namespace"), "{gap:?}");
     }
 
     #[test]
