@@ -90,8 +90,12 @@ fn read_limit(file: &Path) -> io::Result<Option<u64>> {
 
 #[cfg(test)]
 mod tests {
-    use std::path::Path;
+    use std::os::unix::fs::chown;
+    use std::path::{Path, PathBuf};
+    use std::process::{Child, Command};
     use std::sync::{Arc, Mutex, PoisonError};
+
+    use needs::{Need, UNPRIVILEGED_ID, as_unprivileged, skip};
 
     use super::{Groups, cgroup};
 
@@ -104,7 +108,7 @@ mod tests {
         let mut groups = Groups::new(Arc::new(|_: &str| {})).expect("a journal");
         let inside = match groups.inside(None) {
             Ok(inside) => inside,
-            Err(why) => return needs::skip(needs::Need::Memcg, "groups", why),
+            Err(why) => return skip(Need::Memcg, "groups", why),
         };
         let outside = groups.outside(None).expect("the same rights");
         assert!(!inside.directories.is_empty());
@@ -125,7 +129,7 @@ mod tests {
         let mut groups = Groups::new(Arc::new(|_: &str| {})).expect("a journal");
         let given = match groups.outside(None) {
             Ok(given) => given,
-            Err(why) => return needs::skip(needs::Need::Memcg, "a given cgroup", why),
+            Err(why) => return skip(Need::Memcg, "a given cgroup", why),
         };
         let place = tempfile::tempdir().expect("a directory");
         let link = place.path().join("link");
@@ -143,5 +147,79 @@ mod tests {
         }
         let restored = groups.remove();
         assert!(restored.failed.is_empty(), "{restored:?}");
+    }
+
+    /// A cgroup that was delegated to another user, and one below it. Removed on drop.
+    struct Delegated(PathBuf);
+
+    impl Delegated {
+        fn new() -> Option<Delegated> {
+            let mounts = crate::proc::mounts::read().ok()?;
+            let of = |kind: &str, option| mounts.iter().find(|mount| mount.kind == kind && mount.has(option));
+            let mount = of("cgroup", "memory").or_else(|| of("cgroup2", "rw"))?;
+            let delegated = Delegated(mount.point.join(format!("delegated-{}", std::process::id())));
+            std::fs::create_dir(&delegated.0).ok()?;
+            give_away(&delegated.0);
+            as_unprivileged(|| std::fs::create_dir(delegated.0.join("sub"))).ok()?;
+            Some(delegated)
+        }
+    }
+
+    fn give_away(group: &Path) {
+        for path in [group.to_owned(), group.join("cgroup.procs")] {
+            chown(path, Some(UNPRIVILEGED_ID), Some(UNPRIVILEGED_ID)).expect("delegated");
+        }
+    }
+
+    impl Drop for Delegated {
+        fn drop(&mut self) {
+            for below in std::fs::read_dir(&self.0).into_iter().flatten().flatten() {
+                let _ = std::fs::remove_dir(below.path());
+            }
+            let _ = std::fs::remove_dir(&self.0);
+        }
+    }
+
+    /// Replaces a group that `probe` made by another one with the same name and a process in it.
+    fn replace(group: &Path) -> Child {
+        as_unprivileged(|| {
+            std::fs::remove_dir(group).expect("it is empty, and the cgroup above belongs to this user");
+            std::fs::create_dir(group).expect("created");
+            let child = Command::new("sleep").arg("60").spawn().expect("sleep");
+            std::fs::write(group.join("cgroup.procs"), child.id().to_string()).expect("moved");
+            child
+        })
+    }
+
+    /// Root moved the members of the replaced group to its own cgroup: out of the limits of their delegated one.
+    #[test]
+    fn processes_of_a_user_who_replaced_the_group_stay_where_they_are() {
+        if !rustix::process::geteuid().is_root() {
+            return skip(Need::Root, "a delegated cgroup", "not root");
+        }
+        let _alone = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
+        let Some(delegated) = Delegated::new() else {
+            return skip(Need::Memcg, "a delegated cgroup", "cannot be created");
+        };
+        let mut groups = Groups::new(Arc::new(|_: &str| {})).expect("a journal");
+        let sub = delegated.0.join("sub");
+        // v1 creates a group outside, v2 one inside.
+        let made = [groups.inside(Some(&sub)), groups.outside(Some(&sub))].into_iter().flatten();
+        let made = made.flat_map(|group| group.directories).find(|path| {
+            path.starts_with(&delegated.0) && path.file_name().is_some_and(|name| name.as_encoded_bytes() != b"sub")
+        });
+        let group = made.expect("a group below the delegated one");
+        let mut child = replace(&group);
+        let restored = groups.remove();
+        let members = std::fs::read_to_string(group.join("cgroup.procs")).unwrap_or_default();
+        child.kill().expect("kill");
+        let id = child.id().to_string();
+        child.wait().expect("wait");
+        assert!(members.lines().any(|member| member == id), "moved by root: {restored:?}");
+        let why = format!("belongs to uid {UNPRIVILEGED_ID}");
+        assert!(
+            restored.failed.is_empty() && restored.stepped_back.iter().any(|line| line.contains(&why)),
+            "{restored:?}"
+        );
     }
 }

@@ -1,10 +1,12 @@
 //! Undoes changes at the end of a run, and after a run that was killed.
 
+use std::fs::File;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use flatwater_safefs::Dir;
+use rustix::fs::{Mode, OFlags};
 
 use super::cgroup::{CgroupDir, Throttle};
 use super::knobs::KnobFile;
@@ -245,9 +247,19 @@ fn remove_cgroup(cgroup: &CgroupDir) -> Outcome {
     let Some((dir, origin)) = cgroup.paths() else {
         return Outcome::Failed("cannot remove a cgroup: the journal does not name one that flatwater made".to_owned());
     };
-    let procs = dir.join("cgroup.procs");
+    let own = rustix::process::geteuid().as_raw();
     let emptied = retry(|| {
-        let Ok(members) = std::fs::read_to_string(&procs) else { return Ok(()) };
+        // Below the handle: who controls the cgroup above can replace this one, also while its members are moved.
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let held = rustix::fs::open(&dir, flags, Mode::empty())?;
+        let owner = rustix::fs::fstat(&held)?.st_uid;
+        if owner != own {
+            return Err(io::Error::other(NotOurs::Owner { path: dir.clone(), owner }));
+        }
+        let members = rustix::fs::openat(&held, "cgroup.procs", OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty());
+        let Ok(members) = members.map_err(io::Error::from).and_then(|file| io::read_to_string(File::from(file))) else {
+            return Ok(());
+        };
         for pid in members.lines() {
             if is_ours(pid) && pid.parse() != Ok(std::process::id()) {
                 kill(pid);
@@ -259,7 +271,12 @@ fn remove_cgroup(cgroup: &CgroupDir) -> Outcome {
         }
         std::fs::remove_dir(&dir)
     });
-    removed(&dir, emptied)
+    match emptied {
+        Err(error) if error.get_ref().is_some_and(|why| why.is::<NotOurs>()) => {
+            Outcome::SteppedBack(format!("Not removed: {error}; left unchanged"))
+        }
+        emptied => removed(&dir, emptied),
+    }
 }
 
 fn detach(image: &Path) -> Outcome {

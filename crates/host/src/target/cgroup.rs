@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fs;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use super::container::container_id;
@@ -16,6 +17,12 @@ pub enum CgroupError {
     Ambiguous { prefix: String, count: usize, first: String, second: String },
     #[error("{unit} has no cgroup; is the unit running? (`systemctl status {unit}`)")]
     NoUnit { unit: String },
+    #[error(
+        "users of this machine have made two such cgroups: {} and {}; give one as --cgroup PATH",
+        first.display(),
+        second.display()
+    )]
+    SeveralOwners { first: PathBuf, second: PathBuf },
 }
 
 /// Mount points of hierarchies: v2, then v1's; the memory controller's comes before systemd's.
@@ -34,11 +41,10 @@ pub fn find_cgroup(prefix: &str) -> Result<PathBuf, CgroupError> {
 fn find_cgroup_below<'a>(roots: impl Iterator<Item = &'a Path>, prefix: &str) -> Result<PathBuf, CgroupError> {
     let wanted = prefix.to_ascii_lowercase();
     for root in roots {
-        let mut found: BTreeMap<String, PathBuf> = BTreeMap::new();
+        let mut found: BTreeMap<String, Vec<Match>> = BTreeMap::new();
         walk(root, 0, &mut |name, path| {
             if let Some(id) = container_id(name).filter(|id| id.starts_with(&wanted)) {
-                // Container managers may nest a second cgroup with the same id; the outermost one has all tasks.
-                found.entry(id).or_insert_with(|| path.to_owned());
+                found.entry(id).or_default().extend(Match::of(path));
             }
         });
         let mut ids = found.keys();
@@ -48,10 +54,40 @@ fn find_cgroup_below<'a>(roots: impl Iterator<Item = &'a Path>, prefix: &str) ->
                 let (first, second) = (first.clone(), second.clone());
                 return Err(CgroupError::Ambiguous { prefix: prefix.to_owned(), count: found.len(), first, second });
             }
-            (Some(_), None) => return Ok(found.into_values().next().unwrap_or_default()),
+            (Some(_), None) => {
+                if let Some(path) = choose(&found.into_values().flatten().collect::<Vec<_>>())? {
+                    return Ok(path);
+                }
+            }
         }
     }
     Err(CgroupError::NoContainer { prefix: prefix.to_owned() })
+}
+
+/// A cgroup with the wanted name.
+struct Match {
+    path: PathBuf,
+    owner: u32,
+}
+
+impl Match {
+    /// `None` if the cgroup has been removed.
+    fn of(path: &Path) -> Option<Match> {
+        Some(Match { path: path.to_owned(), owner: fs::metadata(path).ok()?.uid() })
+    }
+}
+
+/// One of the cgroups with the same name, outer ones first. Any user can create one with any name below a cgroup that
+/// was delegated to them, so root's counts first, then one of this user. Container managers nest a second cgroup with
+/// the same id; the outermost one has all tasks.
+fn choose(found: &[Match]) -> Result<Option<PathBuf>, CgroupError> {
+    let own = rustix::process::geteuid().as_raw();
+    let of = |owner: u32| found.iter().find(|one| one.owner == owner);
+    let Some(chosen) = of(0).or_else(|| of(own)).or(found.first()) else { return Ok(None) };
+    match found.iter().find(|one| one.owner != chosen.owner && ![0, own].contains(&chosen.owner)) {
+        Some(other) => Err(CgroupError::SeveralOwners { first: chosen.path.clone(), second: other.path.clone() }),
+        None => Ok(Some(chosen.path.clone())),
+    }
 }
 
 /// The cgroup of a systemd unit; the suffix `.service` is optional.
@@ -62,13 +98,13 @@ pub fn find_unit(unit: &str) -> Result<PathBuf, CgroupError> {
 fn find_unit_below<'a>(roots: impl Iterator<Item = &'a Path>, unit: &str) -> Result<PathBuf, CgroupError> {
     let unit = if unit.contains('.') { unit.to_owned() } else { format!("{unit}.service") };
     for root in roots {
-        let mut found = None;
+        let mut found = Vec::new();
         walk(root, 0, &mut |name, path| {
-            if name == unit && found.is_none() {
-                found = Some(path.to_owned());
+            if name == unit {
+                found.extend(Match::of(path));
             }
         });
-        if let Some(path) = found {
+        if let Some(path) = choose(&found)? {
             return Ok(path);
         }
     }
@@ -159,5 +195,37 @@ mod tests {
         assert!(find("postgresql@16-main").expect("found").ends_with("postgresql@16-main.service"));
         assert!(find("postgresql@16-main.service").is_ok());
         assert_eq!(find("redis"), Err(CgroupError::NoUnit { unit: "redis.service".to_owned() }));
+    }
+
+    /// A user made a cgroup with the name of root's unit or container in a delegated cgroup: it was chosen if the kernel
+    /// listed it first.
+    #[test]
+    fn a_name_that_another_user_took_does_not_hide_roots_cgroup() {
+        if !rustix::process::geteuid().is_root() {
+            return needs::skip(needs::Need::Root, "cgroups of several users", "needs root to have another owner");
+        }
+        let id = id("8f3b0c");
+        for (first, second) in [("a", "b"), ("b", "a")] {
+            let (real, forged) = (format!("{first}.slice"), format!("{second}.slice"));
+            let container = |slice: &str| format!("{slice}/docker-{id}.scope");
+            let unit = |slice: &str| format!("{slice}/db.service");
+            let root = hierarchy(&[&container(&real), &unit(&real), &container(&forged), &unit(&forged)]);
+            let give = |group: &str, uid| {
+                std::os::unix::fs::chown(root.path().join(group), Some(uid), None).expect("given away");
+            };
+            let find = || {
+                let roots = || [root.path()].into_iter();
+                (find_cgroup_below(roots(), "8f3b0c"), find_unit_below(roots(), "db"))
+            };
+            give(&container(&forged), needs::UNPRIVILEGED_ID);
+            give(&unit(&forged), needs::UNPRIVILEGED_ID);
+            let path = |group: String| Ok(root.path().join(group));
+            assert_eq!(find(), (path(container(&real)), path(unit(&real))));
+            give(&container(&real), 12_345);
+            give(&unit(&real), 12_345);
+            let (container, unit) = find();
+            assert!(matches!(container, Err(CgroupError::SeveralOwners { .. })), "{container:?}");
+            assert!(matches!(unit, Err(CgroupError::SeveralOwners { .. })), "{unit:?}");
+        }
     }
 }
