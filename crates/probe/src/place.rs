@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 
 use flatwater_host::proc::mounts::{self, Mount};
 use flatwater_host::setup::knobs::Device;
+use flatwater_safefs::Dir;
 use serde::Serialize;
 
 use super::plan::Relation;
@@ -34,6 +35,9 @@ pub struct Place {
     /// The disk and the disks below it.
     #[serde(skip)]
     disks: BTreeSet<String>,
+    /// Device and inode of the directory.
+    #[serde(skip)]
+    identity: (u64, u64),
 }
 
 /// Why a directory cannot be measured in.
@@ -52,6 +56,8 @@ pub enum PlaceError {
     ReadOnly { path: PathBuf },
     #[error("cannot create files in {}: {why}; give another directory", path.display())]
     Unusable { path: PathBuf, why: String },
+    #[error("{} was replaced by another directory while the probe began; probe a directory that only you can replace", path.display())]
+    Replaced { path: PathBuf },
     #[error("{} is on {kind}, which stores no files; give a directory of a file system with files", path.display())]
     NoFiles { path: PathBuf, kind: String },
 }
@@ -66,7 +72,10 @@ impl Place {
         }
         let missing = |source| PlaceError::Missing { path: path.clone(), source };
         let mounts = mounts::read().map_err(missing)?;
-        let space = rustix::fs::statvfs(&path).map_err(|error| missing(error.into()))?;
+        // Both of the same directory, even if the path is replaced.
+        let dir = Dir::open(&path).map_err(|refusal| missing(refusal.into()))?;
+        let space = rustix::fs::fstatvfs(&dir).map_err(|error| missing(error.into()))?;
+        let identity = identity_of(&dir.proc_path()).map_err(missing)?;
         let kind = mounts::above(&mounts, &path).map(|mount| mount.kind.clone()).unwrap_or_default();
         refuse(&path, &kind, space.f_blocks)?;
         let below = backing(&mounts, &path, LAYERS_MAX);
@@ -82,7 +91,17 @@ impl Place {
             disks: below.device.map(|device| disks(&device.name, LAYERS_MAX)).unwrap_or_default(),
             key: below.key,
             path,
+            identity,
         })
+    }
+
+    /// Refuses a directory of the probe that is not below this one: a user who can rename a directory of the path can
+    /// replace it by a link to another file system, after its space was checked.
+    pub fn require_above(&self, work: &Dir) -> Result<(), PlaceError> {
+        match identity_of(&work.proc_path().join("..")) {
+            Ok(above) if above == self.identity => Ok(()),
+            _ => Err(PlaceError::Replaced { path: self.path.clone() }),
+        }
     }
 
     #[must_use]
@@ -115,6 +134,11 @@ impl Place {
             .filter_map(|point| Place::of(point).ok())
             .find(|place| place.key != self.key && place.device.as_ref() == Some(device))
     }
+}
+
+fn identity_of(directory: &Path) -> std::io::Result<(u64, u64)> {
+    let stat = rustix::fs::stat(directory)?;
+    Ok((stat.st_dev, stat.st_ino))
 }
 
 /// Refuses file systems whose isolation cannot be measured here.

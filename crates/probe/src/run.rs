@@ -129,9 +129,15 @@ fn works(options: &Options, seats: &Seats, log: &Log) -> Result<Vec<Applied>, Pr
                 next: "probe without --apply".to_owned(),
             })?;
         }
-        works.push(Applied::apply(&setup, &context(place.path.clone(), lowered), log.clone())?);
+        works.push(work_in(place, &setup, lowered, log)?);
     }
     Ok(works)
+}
+
+fn work_in(place: &Place, setup: &Setup, apply: bool, log: &Log) -> Result<Applied, ProbeError> {
+    let applied = Applied::apply(setup, &context(place.path.clone(), apply), log.clone())?;
+    place.require_above(applied.work()?)?;
+    Ok(applied)
 }
 
 fn start(order: &Order, directory: &std::path::Path) -> Result<Worker, ProbeError> {
@@ -290,4 +296,43 @@ fn reach(seat: &Seat, seats: &Seats, load: Load, work: &Total) -> Reach {
 fn has_swap() -> bool {
     let areas = std::fs::read_to_string("/proc/swaps").unwrap_or_default();
     areas.lines().count() > 1
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::{chown, symlink};
+    use std::sync::Arc;
+
+    use flatwater_recording::Setup;
+    use needs::{Need, UNPRIVILEGED_ID, as_unprivileged, skip};
+
+    use super::{PlaceError, ProbeError, work_in};
+    use crate::place::Place;
+
+    /// A user replaces the directory by a link to another one after its file system and its space were checked: root's
+    /// probe loaded that one.
+    #[test]
+    fn a_directory_that_its_owner_replaces_is_refused() {
+        if !rustix::process::geteuid().is_root() {
+            return skip(Need::Root, "a directory of another user", "not root");
+        }
+        let yard = tempfile::tempdir().expect("a directory");
+        let (theirs, other) = (yard.path().join("theirs"), yard.path().join("other"));
+        std::fs::create_dir(&other).expect("made");
+        std::fs::create_dir(&theirs).expect("made");
+        chown(&theirs, Some(UNPRIVILEGED_ID), None).expect("given away");
+        std::fs::set_permissions(yard.path(), std::os::unix::fs::PermissionsExt::from_mode(0o755)).expect("chmod");
+        let path = theirs.join("data");
+        as_unprivileged(|| std::fs::create_dir(&path).expect("made"));
+        let place = Place::of(&path).expect("usable");
+        let work = |place| work_in(place, &Setup::default(), false, &(Arc::new(|_: &str| {}) as _));
+        drop(work(&place).expect("unchanged"));
+        as_unprivileged(|| {
+            std::fs::rename(&path, theirs.join("away")).expect("renamed");
+            symlink(&other, &path).expect("linked");
+        });
+        let refused = work(&place).map(drop).expect_err("replaced");
+        assert!(matches!(refused, ProbeError::Place(PlaceError::Replaced { .. })), "{refused}");
+        assert_eq!(std::fs::read_dir(&other).expect("readable").count(), 0, "nothing is left");
+    }
 }
