@@ -17,6 +17,7 @@ mod log_inputs;
 mod matrix;
 mod packages;
 mod precursor_read;
+mod printed_fixes;
 mod probe;
 mod record_targets;
 mod recording_corpus;
