@@ -117,11 +117,12 @@ fn assert_alike(what: &str, ours: Figures, theirs: Figures) {
     near("max", ours.max_ns..=ours.max_ns, theirs.max_ns);
 }
 
-/// Runs fio under `record`; returns fio's figures and the recording.
+/// Runs fio under `record`; returns fio's figures and the recording. fio's latencies end when it reaps an operation, so
+/// it never waits for a CPU (SCHED_FIFO): on a busy machine its largest latency was that of the run queue.
 fn fio(engine: &str, more: &str, place: &Path) -> (serde_json::Value, Recording) {
     let json = place.join("fio.json");
     let command = format!(
-        "fio --name=u --ioengine={engine} --directory={} --filename=fio.dat --size=64m --rw=randwrite --bs=4k \
+        "chrt -f 1 fio --name=u --ioengine={engine} --directory={} --filename=fio.dat --size=64m --rw=randwrite --bs=4k \
          --thread --number_ios=4000 --norandommap --output-format=json --output={} {more}",
         place.display(),
         json.display()
