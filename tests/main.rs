@@ -2,6 +2,7 @@
 //! .config/nextest.toml lists the modules that need the machine to themselves.
 
 mod adding;
+mod build_times;
 mod cli;
 mod cli_messages;
 mod cli_status;

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """Prints the project's budgets and the present figures. Counts are taken now; times are from the last `make test`,
-`make test-long` and timed `make demo`, stored in target/. Figures over budget are marked, and make the exit status 1."""
+`make test-long`, `make demo` and `make build` from scratch, stored in target/. Figures over budget are marked, and make the exit status 1."""
 
 import json
 import os
@@ -8,6 +8,8 @@ import re
 import subprocess
 import sys
 import tempfile
+
+import timed
 
 with open("tests/style-words.txt", encoding="utf-8") as listed:
     WORDS = listed.read().splitlines()
@@ -78,13 +80,18 @@ def stored(path):
 
 
 def print_times():
-    """The last recorded times of the stages of `make test`, of `make build` and of the parts of `make test-long`."""
-    for stage in stored("target/test-times.json") or []:
-        failed = "" if stage["passed"] else ", FAILED"
-        print(f"{'`make test`, ' + stage['stage']:38} {stage['wall_s'] / 60:>12.1f}   min, {stage['cpu_s'] / 60:.1f} min CPU{failed}")
-    build = stored("target/build-times.json")
-    if build:
-        print(f"{'`make build`':38} {build['wall_s'] / 60:>12.1f}   min, {build['cpu_s'] / 60:.1f} min CPU")
+    """The recorded use of the builds and of the stages of `make test`, and the times of the parts of `make test-long`."""
+    builds = [(f"build of `make {name}`", stored(f"target/{name}-times.json")) for name in ("demo", "build")]
+    stages = [(f"`make test`, {stage['stage']}", stage) for stage in stored("target/test-times.json") or []]
+    for name, use in builds + stages:
+        if use is None:
+            print(f"{name:38} {'not measured':>12}")
+            continue
+        more = [f"{use['cpu_s'] / 60:.1f} min CPU", timed.memory(use), "" if use.get("passed", True) else "FAILED"]
+        print(f"{name:38} {use['wall_s'] / 60:>12.1f}   min, {', '.join(filter(None, more))}")
+    if os.path.isdir("target"):
+        size = subprocess.run(["du", "-sm", "target"], check=False, stdout=subprocess.PIPE, text=True).stdout
+        print(f"{'size of target/':38} {int(size.split()[0]) / 1024:>12.1f}   GiB")
     for name, part in sorted((stored("target/long-times.json") or {}).items()):
         failed = "" if part["passed"] else ", FAILED"
         print(f"{'`make test-' + name + '`':38} {part['minutes']:>12.1f}   min on {part['day']}{failed}")

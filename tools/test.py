@@ -11,11 +11,10 @@ failed. target/test-times.json keeps the times for `make budgets`.
 import glob
 import json
 import os
-import resource
-import subprocess
 import sys
-import time
 import xml.etree.ElementTree as xml
+
+import timed
 
 CARGO = os.environ.get("CARGO", "cargo")
 FLEET = ["--manifest-path", "crates/fleet/Cargo.toml"]
@@ -45,13 +44,17 @@ STAGES = {
 
 
 def run_stage(name):
-    """Runs a stage. Returns its wall and CPU seconds, and whether all commands succeeded."""
+    """Runs a stage until a command fails. Returns what its commands used, and whether all succeeded."""
     print(f"== {name}", flush=True)
-    begin, before = time.monotonic(), resource.getrusage(resource.RUSAGE_CHILDREN)
-    passed = all(subprocess.run(command, check=False).returncode == 0 for command in STAGES[name])
-    after = resource.getrusage(resource.RUSAGE_CHILDREN)
-    cpu_s = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
-    return {"stage": name, "wall_s": round(time.monotonic() - begin, 1), "cpu_s": round(cpu_s, 1), "passed": passed}
+    stage = {"stage": name, "wall_s": 0, "cpu_s": 0, "passed": True}
+    for command in STAGES[name]:
+        # Only the build's memory is sampled: samples would disturb tests that measure times.
+        status, use = timed.run(command, sampled=name == "build")
+        stage.update(use, wall_s=stage["wall_s"] + use["wall_s"], cpu_s=stage["cpu_s"] + use["cpu_s"])
+        if status != 0:
+            stage["passed"] = False
+            break
+    return stage
 
 
 def panic(failure):
@@ -79,6 +82,9 @@ def report(stages):
     for stage in stages:
         print(f"{stage['stage']:9} {stage['wall_s']:5.0f} s {stage['cpu_s']:5.0f} s{'' if stage['passed'] else '   FAILED'}")
     print(f"{'all':9} {sum(stage['wall_s'] for stage in stages):5.0f} s {sum(stage['cpu_s'] for stage in stages):5.0f} s")
+    for stage in stages:
+        if timed.memory(stage):
+            print(f"memory of the {stage['stage']}: {timed.memory(stage)}")
     if not any(stage["stage"] == "tests" for stage in stages) or not os.path.exists(JUNIT):
         return
     found = tests()
