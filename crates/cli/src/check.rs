@@ -12,6 +12,7 @@ use flatwater_explain::audit::{Advice, Weight, audit};
 use flatwater_host::policy::obstacles;
 use flatwater_host::sight::{Sight, Visibility, sights};
 use flatwater_host::{machine, snapshot, tracer};
+use flatwater_recording::short_sort::ShortSort;
 use flatwater_recording::{Gap, HookState, HookStatus};
 use flatwater_report::text::hanging;
 
@@ -141,7 +142,7 @@ fn hooks(out: &mut String, hooks: &[HookStatus], list: bool) -> std::fmt::Result
         return Ok(());
     }
     let mut sorted: Vec<&HookStatus> = hooks.iter().collect();
-    sorted.sort_by(|a, b| a.hook.cmp(&b.hook));
+    sorted.sort_short_by(|a, b| a.hook.cmp(&b.hook));
     for hook in sorted {
         let state = match hook.state {
             HookState::Exact => "measured",

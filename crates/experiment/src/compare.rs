@@ -16,6 +16,7 @@ use super::windowed::{Mean, Windowed};
 use crate::work;
 use flatwater_recording::schema::vmstat;
 use flatwater_recording::series::Rows;
+use flatwater_recording::short_sort::ShortSort;
 use flatwater_recording::{Cause, Column, ColumnKind, OpKind, Recording, Setup, Table};
 
 /// Confidence level of the verdict.
@@ -247,7 +248,7 @@ fn cause_rows(lost: &[Stalls; 2]) -> Vec<Row> {
     let causes: BTreeSet<Cause> = lost.iter().flat_map(Stalls::causes).collect();
     let level = 1.0 - (1.0 - LEVEL) / causes.len().max(1) as f64;
     let mut rows: Vec<Row> = causes.into_iter().map(|cause| cause_row(lost, cause, level)).collect();
-    rows.sort_by(|x, y| (y.a.max(y.b)).total_cmp(&x.a.max(x.b)));
+    rows.sort_short_by(|x, y| (y.a.max(y.b)).total_cmp(&x.a.max(x.b)));
     rows
 }
 
@@ -279,7 +280,7 @@ fn counter_rows(a: &Recording, b: &Recording) -> Vec<Row> {
     let rows = active.into_iter().map(|(name, both)| mean_row(name, "1/s", direction_of(name), &both, level));
     let mut rows: Vec<Row> = rows.filter(|row| row.differs).collect();
     let distance = |row: &Row| row.ratio.map_or(0.0, |ratio| ratio.value.ln().abs());
-    rows.sort_by(|x, y| distance(y).total_cmp(&distance(x)));
+    rows.sort_short_by(|x, y| distance(y).total_cmp(&distance(x)));
     rows.truncate(COUNTERS_SHOWN);
     rows
 }

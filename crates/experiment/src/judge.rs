@@ -8,6 +8,7 @@ use serde::Serialize;
 use crate::figure::{self, Figure};
 use crate::windowed::{CELLS_MAX, Cell, Durations, Mean, Quantile, Windowed, cell_of};
 use crate::work;
+use flatwater_recording::short_sort::ShortSort;
 use flatwater_recording::{Call, Cause, ClassSums, LatencyBucket, OpKind, Recording};
 
 /// One figure of a recording. Lower is better for all but `Rate`.
@@ -198,7 +199,7 @@ impl Latencies {
     pub fn of(recording: &Recording, op: OpKind, settle_ns: u64) -> Latencies {
         let own = |bucket: &&LatencyBucket| bucket.thread.is_empty() && bucket.op == op;
         let mut buckets: Vec<&LatencyBucket> = recording.latency.iter().filter(own).collect();
-        buckets.sort_by_key(|bucket| bucket.start_ns);
+        buckets.sort_short_by_key(|bucket| bucket.start_ns);
         let window_ns = buckets.first().map_or(1_000_000_000, |bucket| bucket.width_ns.max(1));
         let windows = Windows::of(recording, settle_ns, window_ns);
         let empty = windows.cells();

@@ -12,6 +12,7 @@ use crate::trial::{Arm, LostBoth, Run, Trial, Verification, arm_of};
 use crate::verdict::{Ratio, Verdict};
 use flatwater_explain::Fix;
 use flatwater_recording::knob::{self, KnobError, nearest};
+use flatwater_recording::short_sort::ShortSort;
 use flatwater_recording::units::Nanos;
 use flatwater_recording::{Cause, KnobPlace, OpKind, Recording, Setup};
 use flatwater_workload::scenario::{Scenario, SetError};
@@ -283,7 +284,7 @@ impl<'a> Runs<'a> {
                 b_ns_per_s: per_s(1, cause, in_b),
             })
             .collect();
-        causes.sort_by(|x, y| y.a_ns_per_s.max(y.b_ns_per_s).total_cmp(&x.a_ns_per_s.max(x.b_ns_per_s)));
+        causes.sort_short_by(|x, y| y.a_ns_per_s.max(y.b_ns_per_s).total_cmp(&x.a_ns_per_s.max(x.b_ns_per_s)));
         causes.truncate(CAUSES_SHOWN);
         Verification {
             flatwater: 1,

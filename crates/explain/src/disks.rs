@@ -3,6 +3,7 @@
 use super::counters::{Track, lasting};
 use super::facts::Facts;
 use flatwater_recording::schema::disks;
+use flatwater_recording::short_sort::ShortSort;
 use flatwater_recording::{Column, Table};
 
 /// One device: means over its busy windows (utilisation of at least 80 %).
@@ -63,7 +64,7 @@ impl Facts<'_> {
     pub fn busy_disks(&self) -> Vec<Busy> {
         let Some(series) = self.recording.table(Table::Disks) else { return Vec::new() };
         let mut found: Vec<Busy> = series.entities().iter().filter_map(|entity| self.busy(&entity.name)).collect();
-        found.sort_by(|a, b| b.windows.cmp(&a.windows).then(b.await_ms.total_cmp(&a.await_ms)));
+        found.sort_short_by(|a, b| b.windows.cmp(&a.windows).then(b.await_ms.total_cmp(&a.await_ms)));
         found
     }
 

@@ -5,6 +5,7 @@ use std::io::Error;
 
 use super::facts::Facts;
 use super::sums::{add_to, total};
+use flatwater_recording::short_sort::ShortSort;
 use flatwater_recording::{Note, OpKind};
 
 /// Errors after which data may be lost or cannot reach its destination: EIO, ENXIO, ENOMEM, ENODEV, ENOSPC, EROFS,
@@ -22,7 +23,7 @@ pub fn notes(facts: &Facts<'_>) -> Option<Note> {
     }
     let all = total(kinds.values().copied());
     let mut kinds: Vec<((OpKind, u32), u64)> = kinds.into_iter().collect();
-    kinds.sort_by_key(|(_, calls)| std::cmp::Reverse(*calls));
+    kinds.sort_short_by_key(|(_, calls)| std::cmp::Reverse(*calls));
     let more = if kinds.len() > KINDS_MAX { ", and others" } else { "" };
     let listed = kinds.iter().take(KINDS_MAX).map(|((op, errno), calls)| {
         format!("{calls} {}() with {}", op.name(), Error::from_raw_os_error(errno.cast_signed()))

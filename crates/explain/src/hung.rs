@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use super::Evidence;
 use super::facts::Facts;
+use flatwater_recording::short_sort::ShortSort;
 use flatwater_recording::units::Nanos;
 use flatwater_recording::{Request, RequestOp};
 
@@ -42,7 +43,7 @@ pub fn devices(facts: &Facts<'_>) -> Vec<Hung> {
         !answers(facts, device, since_ns.saturating_add(HUNG_NS_MIN / 2))
     });
     let mut found: Vec<Hung> = of_device.iter().filter_map(|(device, requests)| of(device, requests)).collect();
-    found.sort_by_key(|hung| std::cmp::Reverse(hung.oldest_ns));
+    found.sort_short_by_key(|hung| std::cmp::Reverse(hung.oldest_ns));
     found
 }
 

@@ -7,6 +7,7 @@ use hdrhistogram::Histogram;
 use super::sums::add_to;
 use super::{Operation, PartlyTimed, Percentiles, SlowOnly};
 use flatwater_recording::latency::histogram;
+use flatwater_recording::short_sort::ShortSort;
 use flatwater_recording::{EventKind, LatencyBucket, OpKind, Recording};
 
 struct Merged {
@@ -35,7 +36,7 @@ pub fn operations(recording: &Recording) -> Vec<Operation> {
     });
     let mut lines: Vec<Operation> = lines.collect();
     // The foreground, whose thread is empty, sorts first; then the operation with the most calls.
-    lines.sort_by(|a, b| a.thread.cmp(&b.thread).then(b.count.cmp(&a.count)));
+    lines.sort_short_by(|a, b| a.thread.cmp(&b.thread).then(b.count.cmp(&a.count)));
     lines
 }
 
@@ -51,7 +52,7 @@ pub fn partly_timed(recording: &Recording) -> Option<PartlyTimed> {
             changes.push((event.at_ns.clamp(clock.start_ns, end_ns), every_call));
         }
     }
-    changes.sort_by_key(|(at_ns, _)| *at_ns);
+    changes.sort_short_by_key(|(at_ns, _)| *at_ns);
     let ends = changes.iter().skip(1).map(|(at_ns, _)| *at_ns).chain([end_ns]);
     let spans: Vec<(u64, u64)> = changes
         .iter()

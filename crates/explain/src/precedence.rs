@@ -9,6 +9,7 @@ use std::cmp::{Ordering, Reverse};
 use super::Finding;
 use super::cause::{CauseId, out_of_memory};
 use super::facts::Facts;
+use flatwater_recording::short_sort::ShortSort;
 
 /// A finding that has no place yet.
 #[derive(Clone, Debug)]
@@ -188,7 +189,7 @@ fn sorted(a: &Candidate, b: &Candidate) -> Ordering {
 /// The candidates in the order of the report: each is the first of the sort that no remaining one must precede.
 #[must_use]
 pub fn order(mut candidates: Vec<Candidate>, situation: &Situation) -> Vec<Finding> {
-    candidates.sort_by(sorted);
+    candidates.sort_short_by(sorted);
     let precedes = precedes(&candidates, situation);
     let mut left: Vec<(usize, Finding)> =
         candidates.into_iter().map(|candidate| candidate.finding).enumerate().collect();

@@ -2,6 +2,7 @@
 //! locks, in interrupt work, and in checksums, compression and encryption. A profile shows where CPUs spend time, not
 //! how long one call took.
 
+use flatwater_recording::short_sort::ShortSort;
 use flatwater_recording::symbol::{base_name, meaning};
 use flatwater_recording::{Cause, CauseBasis, DurationBasis, Recording, ReportedBy, SampledTask, Source};
 
@@ -184,10 +185,12 @@ fn shares(recording: &Recording) -> Vec<Share<'_>> {
     give_spinning_to_its_cause(&mut shares, other);
     shares.retain(|sum| sum.share >= share_min(sum.cause));
     for sum in &mut shares {
-        sum.functions.sort_by(|a, b| b.1.total_cmp(&a.1));
+        sum.functions.sort_short_by(|a, b| b.1.total_cmp(&a.1));
     }
     // A spin lock without callers may belong to any of the other causes, so these precede it.
-    shares.sort_by(|a, b| (a.cause == Cause::Lock).cmp(&(b.cause == Cause::Lock)).then(b.share.total_cmp(&a.share)));
+    shares.sort_short_by(|a, b| {
+        (a.cause == Cause::Lock).cmp(&(b.cause == Cause::Lock)).then(b.share.total_cmp(&a.share))
+    });
     shares
 }
 
@@ -213,7 +216,7 @@ fn beside(recording: &Recording) -> Option<Evidence> {
             functions.push((first, task.count));
         }
     }
-    functions.sort_by_key(|(_, count)| std::cmp::Reverse(*count));
+    functions.sort_short_by_key(|(_, count)| std::cmp::Reverse(*count));
     let listed: Vec<String> = (functions.iter().take(4))
         .map(|(name, count)| format!("{name} {:.1} %", f64::from(*count) * 100.0 / ALL))
         .collect();

@@ -4,6 +4,7 @@
 
 use super::{Evidence, Finding, Fix};
 use flatwater_recording::knob::Key;
+use flatwater_recording::short_sort::ShortSort;
 use flatwater_recording::units::Bytes;
 use flatwater_recording::{EventKind, KnobKind, KnobPlace, Recording, Setup, Source, knob};
 
@@ -11,7 +12,7 @@ use flatwater_recording::{EventKind, KnobKind, KnobPlace, Recording, Setup, Sour
 fn course(recording: &Recording) -> Vec<(u64, Setup)> {
     let mut changes: Vec<_> =
         recording.events.iter().filter_map(|event| Some((event.at_ns, change(&event.kind)?))).collect();
-    changes.sort_by_key(|(at_ns, _)| *at_ns);
+    changes.sort_short_by_key(|(at_ns, _)| *at_ns);
     let mut course = vec![(0, recording.header.setup.clone())];
     for (at_ns, change) in changes {
         let before = course.last().map(|(_, setup)| setup.clone()).unwrap_or_default();

@@ -3,6 +3,7 @@
 use super::cause::CauseId;
 use super::facts::Facts;
 use super::{CauseShare, Slow, Total};
+use flatwater_recording::short_sort::ShortSort;
 use flatwater_recording::{Cause, CauseBasis, DurationBasis};
 
 impl CauseShare {
@@ -43,7 +44,8 @@ pub fn summary(facts: &Facts<'_>) -> Slow {
         })
         .collect();
     let unexplained = CauseId::Unexplained;
-    causes.sort_by(|a, b| (a.cause == unexplained).cmp(&(b.cause == unexplained)).then(b.lost_ns.cmp(&a.lost_ns)));
+    causes
+        .sort_short_by(|a, b| (a.cause == unexplained).cmp(&(b.cause == unexplained)).then(b.lost_ns.cmp(&a.lost_ns)));
     if facts.counted.calls > 0 {
         // Calls that are only counted have no known cause, except waits for locks.
         let counted = facts.counted;

@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 
+use flatwater_recording::short_sort::ShortSort;
 use flatwater_recording::{
     Blame, Call, Cause, Recording, Summarizer, SummaryOrigin, SummaryRow, Task, WatchedProcess, Whose,
 };
@@ -74,7 +75,7 @@ fn charged(links: &Links<'_>, call: &Call) -> Vec<(Cause, Option<Blame>, u64)> {
         add(&mut sums, (Cause::MemcgOverHigh, unknown_aggressor()), call.after_exit_ns);
     }
     let mut parts: Vec<((Cause, Blame), u64)> = sums.into_iter().collect();
-    parts.sort_by_key(|(_, ns)| std::cmp::Reverse(*ns));
+    parts.sort_short_by_key(|(_, ns)| std::cmp::Reverse(*ns));
     let mut named = 0;
     let mut thin: BTreeMap<(Cause, Blame), u64> = BTreeMap::new();
     for ((cause, mut blame), ns) in parts {

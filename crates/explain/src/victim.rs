@@ -7,6 +7,7 @@ use serde::Serialize;
 use super::cause::CauseId;
 use super::role::{Known, Role, by_place, known};
 use super::sums::add_to;
+use flatwater_recording::short_sort::ShortSort;
 use flatwater_recording::{Call, Cause, OpKind, Recording, WatchedProcess};
 
 /// One group of slow calls.
@@ -133,7 +134,7 @@ impl<'a> Making<'a> {
     fn done(self, of_call: Vec<Option<usize>>) -> Groups {
         let victims: Vec<Victim> = self.sums.into_iter().map(Sums::done).collect();
         let mut order: Vec<usize> = (0..victims.len()).collect();
-        order.sort_by_key(|&place| (victims[place].role, std::cmp::Reverse(victims[place].stall_ns)));
+        order.sort_short_by_key(|&place| (victims[place].role, std::cmp::Reverse(victims[place].stall_ns)));
         let mut moved = vec![0; victims.len()];
         for (new, &old) in order.iter().enumerate() {
             moved[old] = new;

@@ -2,6 +2,7 @@
 
 use std::fmt::Write;
 
+use flatwater_recording::short_sort::ShortSort;
 use flatwater_recording::units::{Bytes, Nanos};
 use flatwater_report::html::{PlainPage, PlainTable, plain_page};
 use serde::Serialize;
@@ -149,7 +150,7 @@ impl Report {
         let mut harmed: Vec<&PairResult> = self.pairs.iter().filter(|pair| pair.mechanism.is_some()).collect();
         let value =
             |pair: &PairResult| pair.found.as_ref().and_then(|found| found.ratio).map_or(0.0, |ratio| ratio.value);
-        harmed.sort_by(|one, other| value(other).total_cmp(&value(one)));
+        harmed.sort_short_by(|one, other| value(other).total_cmp(&value(one)));
         let head = ["call", "beside", "where", "verdict", "latency", "alone", "beside it", "mechanism"]
             .map(str::to_owned)
             .to_vec();

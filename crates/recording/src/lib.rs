@@ -66,6 +66,7 @@ pub mod sampled;
 pub mod schema;
 pub mod series;
 pub mod setup;
+pub mod short_sort;
 mod storage;
 pub mod store;
 pub mod summary;

@@ -3,6 +3,7 @@
 use std::fmt::Write as _;
 
 use flatwater_explain::Finding;
+use flatwater_recording::short_sort::ShortSort;
 use flatwater_recording::{Header, ImportSummary};
 
 /// Ranges of lines listed one by one that were not understood.
@@ -34,7 +35,7 @@ pub fn lines(header: &Header) -> Vec<String> {
 /// How many lines were ignored for each reason, the most frequent first.
 fn ignored(import: &ImportSummary) -> Option<String> {
     let mut reasons: Vec<(u64, &str)> = import.ignored.iter().map(|each| (each.lines, each.reason.as_str())).collect();
-    reasons.sort_by_key(|(lines, _)| std::cmp::Reverse(*lines));
+    reasons.sort_short_by_key(|(lines, _)| std::cmp::Reverse(*lines));
     let listed = |(lines, reason): &(u64, &str)| {
         format!("{lines} {} because {reason}", if *lines == 1 { "line" } else { "lines" })
     };

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use flatwater_recording::printable;
+use flatwater_recording::short_sort::ShortSort;
 use flatwater_watch::now::{Now, Row};
 
 use crate::source::Look;
@@ -174,7 +175,7 @@ impl View {
             }
         }
         let mut lines: Vec<Line> = lines.into_values().map(|(line, _)| line).collect();
-        lines.sort_by_key(|line| std::cmp::Reverse(line.stall_ns));
+        lines.sort_short_by_key(|line| std::cmp::Reverse(line.stall_ns));
         lines
     }
 
@@ -191,7 +192,7 @@ impl View {
             }
         }
         let mut all: Vec<Aggressor> = sums.into_values().collect();
-        all.sort_by_key(|aggressor| std::cmp::Reverse(aggressor.ns));
+        all.sort_short_by_key(|aggressor| std::cmp::Reverse(aggressor.ns));
         all
     }
 

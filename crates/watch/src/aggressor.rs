@@ -6,6 +6,7 @@
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
+use flatwater_recording::short_sort::ShortSort;
 use flatwater_recording::{Call, CpuOwner, QueueAhead, Request, Task, Wait, WakerKind};
 
 use crate::cgroup::{Hierarchies, unit_of};
@@ -106,7 +107,7 @@ impl<'a> Evidence<'a> {
             }
         }
         let mut shares: Vec<Share> = sums.into_iter().map(|(who, ns)| Share { who, ns }).collect();
-        shares.sort_by(|one, other| other.ns.cmp(&one.ns).then_with(|| one.who.cmp(&other.who)));
+        shares.sort_short_by(|one, other| other.ns.cmp(&one.ns).then_with(|| one.who.cmp(&other.who)));
         shares
     }
 

@@ -6,6 +6,7 @@ use std::collections::{HashMap, HashSet};
 use std::hash::BuildHasher;
 use std::time::SystemTime;
 
+use flatwater_recording::short_sort::ShortSort;
 use flatwater_recording::{
     Blame, Call, Cause, Header, HourStart, Summarizer, SummaryError, SummaryOrigin, SummaryRow, Whose, summary,
 };
@@ -155,7 +156,7 @@ fn parts(owned: &OwnedCall) -> Vec<(Cause, Option<Blame>, u64)> {
 
 fn by_cause(call: &Call) -> Vec<(Cause, u64)> {
     let mut all: Vec<(Cause, u64)> = call.by_cause().into_iter().collect();
-    all.sort_by_key(|(_, ns)| std::cmp::Reverse(*ns));
+    all.sort_short_by_key(|(_, ns)| std::cmp::Reverse(*ns));
     all
 }
 

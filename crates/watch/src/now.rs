@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use flatwater_recording::printable;
+use flatwater_recording::short_sort::ShortSort;
 use serde::{Deserialize, Serialize};
 
 use crate::second::{OwnedCall, Second};
@@ -77,7 +78,7 @@ pub fn rows<'a>(seconds: impl Iterator<Item = &'a Second>, now_ns: u64) -> (Vec<
     }
     let mut rows: Vec<Row> = sums.into_values().collect();
     // The map orders rows by key, and the sort is stable: rows with equal times keep their order.
-    rows.sort_by_key(|row| std::cmp::Reverse(row.stall_ns));
+    rows.sort_short_by_key(|row| std::cmp::Reverse(row.stall_ns));
     let left_out = rows.len().saturating_sub(ROWS_MAX) as u64;
     rows.truncate(ROWS_MAX);
     (rows, left_out)

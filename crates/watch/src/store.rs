@@ -13,6 +13,7 @@ use std::ffi::{OsStr, OsString};
 use std::path::Path;
 use std::time::{Duration, SystemTime};
 
+use flatwater_recording::short_sort::ShortSort;
 use flatwater_recording::units::Bytes;
 use flatwater_safefs::{Dir, Limited, Refusal};
 
@@ -156,7 +157,7 @@ impl Store {
     pub fn recordings(&self) -> Result<Vec<StoredRecording>, Refusal> {
         let names = self.dir.names()?;
         let mut stored: Vec<StoredRecording> = names.iter().filter_map(|name| self.look(name)).collect();
-        stored.sort_by(|one, other| (one.changed, &one.name).cmp(&(other.changed, &other.name)));
+        stored.sort_short_by(|one, other| (one.changed, &one.name).cmp(&(other.changed, &other.name)));
         Ok(stored)
     }
 

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use flatwater_recording::schema::pressure;
+use flatwater_recording::short_sort::ShortSort;
 use flatwater_recording::units::Nanos;
 use flatwater_recording::{Entity, LatencyBucket, PackedHistogram, Table, printable};
 use wildmatch::WildMatch;
@@ -215,7 +216,7 @@ fn stalls(second: &Second, scope: &Scope, over_ns: u64) -> Vec<(Account, String)
         }
     }
     let mut worst: Vec<&OwnedCall> = worst.into_values().collect();
-    worst.sort_by_key(|owned| std::cmp::Reverse(owned.call.duration_ns));
+    worst.sort_short_by_key(|owned| std::cmp::Reverse(owned.call.duration_ns));
     let answer = |owned: &OwnedCall| {
         let (call, owner) = (&owned.call, owned.owner.name());
         let (op, took) = (call.op.name(), Nanos(call.duration_ns));
@@ -242,7 +243,7 @@ fn stall_times(second: &Second, scope: &Scope) -> Vec<(Account, u64)> {
     }
     let rate = |ns: u64| u64::try_from(u128::from(ns) * 1_000_000_000 / u128::from(width_ns)).unwrap_or(u64::MAX);
     let mut rates: Vec<(Account, u64)> = sums.into_iter().map(|(account, ns)| (account.clone(), rate(ns))).collect();
-    rates.sort_by_key(|(_, ns)| std::cmp::Reverse(*ns));
+    rates.sort_short_by_key(|(_, ns)| std::cmp::Reverse(*ns));
     rates
 }
 

@@ -8,6 +8,7 @@ use super::words::Classes;
 use flatwater_explain::Explanation;
 use flatwater_explain::aggressor::Means;
 use flatwater_recording::operation::classes_of;
+use flatwater_recording::short_sort::ShortSort;
 use flatwater_recording::{
     GroupRole, OperationFiles, OperationKind, Operations, OwnerBasis, QueueOwner, Recording, RequestOp,
 };
@@ -139,7 +140,7 @@ pub fn victims(recording: &Recording, place: &Place, notes: &mut Vec<String>) ->
     for sums in &mut found {
         count_threads(sums, recording.operations.iter().filter(|row| row.role == GroupRole::Target));
     }
-    found.sort_by_key(|sums| std::cmp::Reverse(sums.call_ns()));
+    found.sort_short_by_key(|sums| std::cmp::Reverse(sums.call_ns()));
     let total = found.iter().map(Sums::call_ns).fold(0, u64::saturating_add).max(1);
     let enough = |sums: &Sums| sums.call_ns() as f64 >= SHARE_MIN * total as f64;
     let left_out = found.len() - found.iter().take(VICTIMS_MAX).filter(|sums| enough(sums)).count();

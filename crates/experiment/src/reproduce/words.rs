@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use flatwater_recording::short_sort::ShortSort;
 use flatwater_recording::units::{Bytes, Nanos};
 
 /// More classes are joined, so that a line stays readable.
@@ -61,7 +62,7 @@ impl Classes {
         let sum = (self.mean() * total).max(1.0);
         let weight = |value: u64, count: u64| (count as f64 / total).max(value as f64 * count as f64 / sum);
         let mut by_weight: Vec<(u64, u64)> = self.iter().collect();
-        by_weight.sort_by(|a, b| weight(b.0, b.1).total_cmp(&weight(a.0, a.1)));
+        by_weight.sort_short_by(|a, b| weight(b.0, b.1).total_cmp(&weight(a.0, a.1)));
         let mut kept: BTreeMap<u64, u64> = by_weight.iter().take(WORDS_MAX).copied().collect();
         for (value, count) in by_weight.iter().skip(WORDS_MAX) {
             let near = kept.range(..value).next_back().or_else(|| kept.iter().next()).map(|(near, _)| *near);

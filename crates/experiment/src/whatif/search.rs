@@ -9,6 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{Goal, Sweep, WhatifError};
 use flatwater_recording::schema::{cpu, meminfo, vmstat};
+use flatwater_recording::short_sort::ShortSort;
 use flatwater_recording::{Column, Entity, PackedHistogram, Recording, Setup, Table};
 use flatwater_workload::scenario::Scenario;
 
@@ -92,7 +93,7 @@ pub fn search<E: std::fmt::Display>(
         }
     });
     let mut done = done.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner);
-    done.sort_by_key(|(number, _)| *number);
+    done.sort_short_by_key(|(number, _)| *number);
     done.into_iter().map(|(_, tried)| tried).collect()
 }
 

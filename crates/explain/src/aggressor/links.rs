@@ -9,6 +9,7 @@ use super::charge::Stake;
 use super::evicted::Evicted;
 use super::journal::{Content, Journals};
 use super::spans::Spans;
+use flatwater_recording::short_sort::ShortSort;
 use flatwater_recording::{
     Call, CpuOwner, Dirtier, MemoryUser, QueueAhead, QueueOwner, Recording, Request, Segment, Stack, Task, Wait,
 };
@@ -25,7 +26,7 @@ const SHARES_MAX: usize = 32;
 
 /// Returns the shares with the largest weights, in a deterministic order.
 pub fn most(mut shares: Vec<Stake<'_>>) -> Vec<Stake<'_>> {
-    shares.sort_by(|(one, of_one, _), (other, of_other, _)| (of_other, *one).cmp(&(of_one, *other)));
+    shares.sort_short_by(|(one, of_one, _), (other, of_other, _)| (of_other, *one).cmp(&(of_one, *other)));
     shares.truncate(SHARES_MAX);
     shares
 }

@@ -28,6 +28,7 @@ use places::Places;
 
 use super::Evidence;
 use super::sums::{add_to, total};
+use flatwater_recording::short_sort::ShortSort;
 use flatwater_recording::units::{Bytes, Nanos};
 use flatwater_recording::{Call, Cause, Recording, Task};
 
@@ -430,7 +431,7 @@ impl Sums {
         let share = |ns: u64| ns as f64 / self.total_ns as f64;
         let all = self.joined_by_name();
         let mut others: Vec<_> = all.iter().filter(|(_, account)| share(account.ns) >= NAMED_SHARE_MIN).collect();
-        others.sort_by_key(|(_, account)| std::cmp::Reverse(account.ns));
+        others.sort_short_by_key(|(_, account)| std::cmp::Reverse(account.ns));
         let mut named: Vec<Aggressor> =
             others.into_iter().take(NAMED_MAX).map(|(key, account)| account.named(key, share(account.ns))).collect();
         if named.is_empty() {
@@ -486,7 +487,7 @@ impl Sums {
         // `at_device` may have reduced `own_ns`: no part has more than that.
         let share = |ns: u64| ns.min(self.own_ns) as f64 / self.total_ns as f64;
         let mut parts: Vec<_> = self.own.iter().filter(|(_, part)| share(part.ns) >= NAMED_SHARE_MIN).collect();
-        parts.sort_by_key(|(_, part)| std::cmp::Reverse(part.ns));
+        parts.sort_short_by_key(|(_, part)| std::cmp::Reverse(part.ns));
         let member = |((is_thread, name), part): (&(bool, String), &OwnPart)| Member {
             name: name.clone(),
             is_thread: *is_thread,
@@ -546,7 +547,7 @@ impl Account {
     fn named(&self, (program, cgroup): &(String, Option<String>), share: f64) -> Aggressor {
         let means = self.by_means.iter().max_by_key(|(_, ns)| **ns).map_or(Means::Running, |(means, _)| *means);
         let mut by_time: Vec<(&Means, &u64)> = self.by_means.iter().collect();
-        by_time.sort_by_key(|(_, ns)| std::cmp::Reverse(**ns));
+        by_time.sort_short_by_key(|(_, ns)| std::cmp::Reverse(**ns));
         let mut amount = self.amount();
         let evidence = by_time.into_iter().map(|(means, ns)| {
             // The amount is known for the account as a whole: it is printed with the means that took longest.

@@ -3,6 +3,7 @@
 
 use std::collections::BTreeMap;
 
+use flatwater_recording::short_sort::ShortSort;
 use flatwater_recording::units::Bytes;
 use flatwater_recording::{Cause, Recording};
 
@@ -44,7 +45,8 @@ pub fn of_memory(
     if aggressors.is_empty() {
         return None;
     }
-    aggressors.sort_by(|one, other| other.stall_ns.cmp(&one.stall_ns).then_with(|| one.program.cmp(&other.program)));
+    aggressors
+        .sort_short_by(|one, other| other.stall_ns.cmp(&one.stall_ns).then_with(|| one.program.cmp(&other.program)));
     aggressors.truncate(super::NAMED_MAX);
     let theirs: f64 = aggressors.iter().map(|aggressor| aggressor.share).sum();
     let answerable = Answerable {

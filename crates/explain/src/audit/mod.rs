@@ -7,6 +7,7 @@ mod io;
 mod memory;
 
 use flatwater_recording::knob::Key;
+use flatwater_recording::short_sort::ShortSort;
 use serde::Serialize;
 
 use super::{CauseId, Evidence, Fix};
@@ -121,7 +122,7 @@ pub fn audit(recording: &Recording) -> Vec<Advice> {
         io::scheduler,
     ];
     let mut advice: Vec<Advice> = rules.into_iter().flat_map(|rule| rule(&snapshot)).collect();
-    advice.sort_by_key(|advice| advice.weight);
+    advice.sort_short_by_key(|advice| advice.weight);
     advice
 }
 

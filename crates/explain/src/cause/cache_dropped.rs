@@ -7,6 +7,7 @@ use crate::aggressor::{Aggressor, Answerable, Means};
 use crate::facts::Facts;
 use crate::sums::{add_to, total};
 use crate::{Evidence, Finding, Fix};
+use flatwater_recording::short_sort::ShortSort;
 use flatwater_recording::schema::vmstat;
 use flatwater_recording::units::{Bytes, Nanos};
 use flatwater_recording::{Cause, Event, EventKind, Source, Table};
@@ -205,7 +206,7 @@ fn charged(drops: &Drops<'_>, lost_ns: u64) -> (Vec<Aggressor>, Option<Answerabl
             Aggressor::by(name, pids, (share, stall_ns), Means::DroppedCache, Evidence::new(text, times as f64, ""))
         })
         .collect();
-    aggressors.sort_by_key(|one| std::cmp::Reverse(one.stall_ns));
+    aggressors.sort_short_by_key(|one| std::cmp::Reverse(one.stall_ns));
     let answerable = (attributed > 0).then(|| Answerable {
         others: part(attributed),
         unknown: 1.0 - part(attributed),

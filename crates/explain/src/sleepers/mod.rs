@@ -7,6 +7,7 @@
 
 mod holder;
 
+use flatwater_recording::short_sort::ShortSort;
 use flatwater_recording::symbol::{base_name, meaning};
 use flatwater_recording::units::Nanos;
 use flatwater_recording::{Cause, CauseBasis, DurationBasis, Recording, ReportedBy, SampledTask};
@@ -212,7 +213,7 @@ fn groups(sleepers: &[Sleeper<'_>]) -> Vec<Group> {
     let bare = |group: &Group| matches!(group.cause, Cause::Lock | Cause::DeviceWait | Cause::Unexplained);
     let of_program =
         |group: &Group| sleepers.iter().any(|sleeper| sleeper.cause == group.cause && sleeper.role == Role::Other);
-    groups.sort_by_key(|group| (std::cmp::Reverse(group.tasks), bare(group), !of_program(group), group.first));
+    groups.sort_short_by_key(|group| (std::cmp::Reverse(group.tasks), bare(group), !of_program(group), group.first));
     groups
 }
 

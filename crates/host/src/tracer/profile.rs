@@ -13,6 +13,7 @@ use super::layout::Member;
 use super::layout::{mirror_struct, text};
 use super::totals::class_bounds;
 use flatwater_recording::operation::classes_text;
+use flatwater_recording::short_sort::ShortSort;
 use flatwater_recording::{GroupRole, OpKind, OperationFiles, OperationKind, Operations};
 
 /// Sizes of the arrays, which the test of the structures compares.
@@ -119,7 +120,7 @@ impl Profiles {
         for (key, profile) in self.groups.iter().flatten() {
             rows.extend(rows_of(&key, &profile));
         }
-        rows.sort_by(|a: &Operations, b| (a.role, a.pid, &a.thread, a.op).cmp(&(b.role, b.pid, &b.thread, b.op)));
+        rows.sort_short_by(|a: &Operations, b| (a.role, a.pid, &a.thread, a.op).cmp(&(b.role, b.pid, &b.thread, b.op)));
         rows
     }
 
@@ -137,7 +138,7 @@ impl Profiles {
             *sum = sum.saturating_add(file.writes.saturating_mul(16)).saturating_add(file.reads).saturating_add(1);
         }
         let mut ordered: Vec<(u32, u64)> = sums.into_iter().collect();
-        ordered.sort_by_key(|(_, sum)| std::cmp::Reverse(*sum));
+        ordered.sort_short_by_key(|(_, sum)| std::cmp::Reverse(*sum));
         ordered.into_iter().map(|(device, _)| number(device)).collect()
     }
 }

@@ -11,6 +11,7 @@ use super::calls;
 use super::error::TraceError;
 use super::hooks::refused;
 use flatwater_recording::latency::{HIGHEST_NS, histogram};
+use flatwater_recording::short_sort::ShortSort;
 use flatwater_recording::{LatencyBucket, OpKind, PackedHistogram};
 
 const CLASSES: usize = 512;
@@ -90,7 +91,7 @@ impl Untimed {
         let row = self.0.row(0);
         let counted = known.filter_map(|(number, name)| Some((name, *row.get(number)?)));
         let mut made: Vec<(&'static str, u64)> = counted.filter(|(_, count)| *count > 0).collect();
-        made.sort_by_key(|(_, count)| std::cmp::Reverse(*count));
+        made.sort_short_by_key(|(_, count)| std::cmp::Reverse(*count));
         made
     }
 }

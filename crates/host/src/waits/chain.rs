@@ -10,6 +10,7 @@ use super::ledger::Ledger;
 use crate::tracer::calls;
 use crate::tracer::layout::text;
 use crate::tracer::stacks::StackTable;
+use flatwater_recording::short_sort::ShortSort;
 use flatwater_recording::{Call, StackId, Wait, WakerBasis, WakerKind};
 
 /// Maximum links of one call, and depth of a chain.
@@ -122,9 +123,9 @@ impl Chains<'_> {
         if let Some(by) = self.idle_until(sleep) {
             self.handed_over(call, step, by, chain);
         }
-        overlapping.sort_by_key(|other| std::cmp::Reverse(overlap(other)));
+        overlapping.sort_short_by_key(|other| std::cmp::Reverse(overlap(other)));
         overlapping.truncate(SIDE_BY_SIDE_MAX);
-        overlapping.sort_by_key(|other| other.start_ns);
+        overlapping.sort_short_by_key(|other| other.start_ns);
         for other in overlapping {
             self.follow(call, &Step { sleep: other, depth: step.depth + 1 }, chain, followed);
         }

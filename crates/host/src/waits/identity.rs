@@ -10,6 +10,7 @@ use crate::clock::monotonic_ns;
 use crate::proc;
 use crate::target::process_of_thread;
 use crate::tracer::layout::text;
+use flatwater_recording::short_sort::ShortSort;
 use flatwater_recording::{OwnerBasis, RequestOp, Task};
 
 /// The cache of processes is cleared when it reaches this size.
@@ -139,7 +140,7 @@ impl Identities {
             Task::new(tgid, 0, process.name.clone()).in_cgroup(process.cgroup.clone())
         };
         let mut all: Vec<Task> = self.processes.iter().filter(|(tgid, _)| **tgid != 0).map(task).collect();
-        all.sort_by_key(|task| task.pid);
+        all.sort_short_by_key(|task| task.pid);
         all.into_iter()
     }
 

@@ -10,6 +10,7 @@ use super::ledger::Ledger;
 use super::runners::{Runners, Waited};
 use super::sharing::{Interval, joined, shared_device_ns, stuck};
 use crate::tracer::layout::text;
+use flatwater_recording::short_sort::ShortSort;
 use flatwater_recording::{CpuOwner, OwnerBasis, QueueAhead, QueueOwner, Request, RequestOp, ServiceTime, Task};
 
 /// Rows of one interval. Beyond this, requests are counted without their file; beyond twice this, without their owner.
@@ -173,7 +174,7 @@ fn cached(ledger: &Ledger, sequence: u64, flush: &RequestRecord, ns: u64, names:
     for row in &mut rows {
         row.device_ns = (u128::from(ns) * u128::from(row.bytes) / u128::from(all)) as u64;
     }
-    rows.sort_by(|a, b| (b.bytes, &a.owner).cmp(&(a.bytes, &b.owner)));
+    rows.sort_short_by(|a, b| (b.bytes, &a.owner).cmp(&(a.bytes, &b.owner)));
     let others = rows.split_off(rows.len().min(CACHED_ROWS_MAX));
     let sum = |of: fn(&QueueAhead) -> u64| others.iter().map(of).sum();
     rows.extend((!others.is_empty()).then(|| QueueAhead {
@@ -262,7 +263,7 @@ pub fn by_owner(
         row.device_ns += ns;
     }
     let mut rows: Vec<QueueAhead> = rows.into_values().collect();
-    rows.sort_by(|a, b| (b.device_ns, b.bytes, &a.owner).cmp(&(a.device_ns, a.bytes, &b.owner)));
+    rows.sort_short_by(|a, b| (b.device_ns, b.bytes, &a.owner).cmp(&(a.device_ns, a.bytes, &b.owner)));
     rows
 }
 
@@ -329,7 +330,7 @@ impl QueueOwners {
     /// Service times since the last call, by device, operation and size.
     pub fn take_service_times(&mut self) -> Vec<ServiceTime> {
         let mut rows: Vec<ServiceTime> = std::mem::take(&mut self.by_size).into_values().collect();
-        rows.sort_by(|a, b| (&a.device, a.op, a.from_bytes).cmp(&(&b.device, b.op, b.from_bytes)));
+        rows.sort_short_by(|a, b| (&a.device, a.op, a.from_bytes).cmp(&(&b.device, b.op, b.from_bytes)));
         rows
     }
 
@@ -340,7 +341,7 @@ impl QueueOwners {
             row.start_ns = start_ns;
             row.width_ns = end_ns.saturating_sub(start_ns);
         }
-        rows.sort_by(|a, b| (b.device_ns, &a.device, &a.owner).cmp(&(a.device_ns, &b.device, &b.owner)));
+        rows.sort_short_by(|a, b| (b.device_ns, &a.device, &a.owner).cmp(&(a.device_ns, &b.device, &b.owner)));
         rows
     }
 }

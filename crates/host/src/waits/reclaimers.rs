@@ -8,6 +8,7 @@ use super::layout::Reclaimer;
 use crate::tracer::TraceError;
 use crate::tracer::hooks::refused;
 use crate::tracer::layout::text;
+use flatwater_recording::short_sort::ShortSort;
 use flatwater_recording::{MemoryScope, MemoryUser};
 
 /// The BPF programs' counts, with their values at the last reading; they bound the number of entries (RECLAIMERS_MAX).
@@ -33,7 +34,7 @@ impl Reclaimers {
             Some(MemoryUser { start_ns, width_ns: end_ns.saturating_sub(start_ns), ..user })
         });
         let mut rows: Vec<MemoryUser> = rows.collect();
-        rows.sort_by_key(|row| std::cmp::Reverse((row.reclaimed_pages, row.owner.pid)));
+        rows.sort_short_by_key(|row| std::cmp::Reverse((row.reclaimed_pages, row.owner.pid)));
         self.before = now;
         rows
     }

@@ -8,6 +8,7 @@ use std::collections::{BTreeMap, HashMap, VecDeque};
 use super::identity::Identities;
 use super::layout::{Run, RunnableRecord, size};
 use crate::tracer::layout::text;
+use flatwater_recording::short_sort::ShortSort;
 use flatwater_recording::{Call, CpuOwner, Task};
 
 /// Keep at most this many waits for a CPU until their call is known; the oldest are dropped.
@@ -104,7 +105,7 @@ impl Waited {
         }
         by_process.retain(|_, (ns, ..)| *ns > 0);
         let mut longest: Vec<_> = by_process.into_iter().collect();
-        longest.sort_by_key(|(_, (ns, ..))| std::cmp::Reverse(*ns));
+        longest.sort_short_by_key(|(_, (ns, ..))| std::cmp::Reverse(*ns));
         longest.truncate(ROWS_MAX);
         let row = |(tgid, (ran_ns, runs, run)): (u32, (u64, u32, &Run))| CpuOwner {
             start_ns: from_ns,

@@ -15,6 +15,7 @@ use crate::number::{leading, nanos, number};
 use crate::text::Cursor;
 use crate::when::Zero;
 use crate::{FormatKind, Importer};
+use flatwater_recording::short_sort::ShortSort;
 
 pub const IMPORTER: Importer = Importer {
     name: "function-graph",
@@ -200,7 +201,9 @@ impl Reader {
 
     fn finish_open(&mut self, b: &mut Builder) {
         let mut open: Vec<_> = self.stacks.drain().filter(|(_, stack)| !stack.is_empty()).collect();
-        open.sort_by(|a, b| (a.0.0, &a.0.1.as_ref().map(|t| t.tid)).cmp(&(b.0.0, &b.0.1.as_ref().map(|t| t.tid))));
+        open.sort_short_by(|a, b| {
+            (a.0.0, &a.0.1.as_ref().map(|t| t.tid)).cmp(&(b.0.0, &b.0.1.as_ref().map(|t| t.tid)))
+        });
         for (key, mut stack) in open {
             if let Some(root) = stack.cut().filter(|root| root.ns > 0) {
                 self.push(b, &key, &root, true);

@@ -12,6 +12,7 @@ use crate::error::ImportError;
 use crate::number::{leading, nanos, number};
 use crate::text::Cursor;
 use crate::{FormatKind, Importer};
+use flatwater_recording::short_sort::ShortSort;
 
 pub const IMPORTER: Importer = Importer {
     name: "systemtap",
@@ -138,7 +139,7 @@ impl Reader {
 
     fn finish_open(&mut self, b: &mut Builder) {
         let mut open: Vec<(Task, Stack)> = self.threads.drain().filter(|(_, stack)| !stack.is_empty()).collect();
-        open.sort_by(|(one, _), (other, _)| (one.tid, &one.name).cmp(&(other.tid, &other.name)));
+        open.sort_short_by(|(one, _), (other, _)| (one.tid, &one.name).cmp(&(other.tid, &other.name)));
         for (task, mut stack) in open {
             if let Some(root) = stack.cut() {
                 push_call(b, (self.track, self.at), &task, &root, true);

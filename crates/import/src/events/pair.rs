@@ -7,6 +7,7 @@ use crate::builder::{Builder, Track};
 use crate::call_trace::op_of;
 use crate::call_trace::tree::{DEEP_CALLS, Node, Stack, segments};
 use crate::single_call::single_call;
+use flatwater_recording::short_sort::ShortSort;
 use flatwater_recording::{Basis, Cause, OpKind};
 
 /// Begin event, end event, and the function that contains both and determines the cause.
@@ -158,7 +159,7 @@ impl Threads {
     pub fn finish(self, track: Track, b: &mut Builder) {
         let mut open: Vec<(u32, Thread)> =
             self.open.into_iter().filter(|(_, thread)| !thread.stack.is_empty()).collect();
-        open.sort_by_key(|(tid, _)| *tid);
+        open.sort_short_by_key(|(tid, _)| *tid);
         for (tid, mut thread) in open {
             let root = thread.stack.cut();
             Self::push(root, &mut thread, tid, track, b);

@@ -13,6 +13,7 @@ use crate::text::Cursor;
 use crate::when::{When, Zero};
 use crate::{FormatKind, Importer};
 use flatwater_recording::OpKind;
+use flatwater_recording::short_sort::ShortSort;
 
 pub const IMPORTER: Importer = Importer {
     name: "fio-json",
@@ -63,7 +64,7 @@ fn side_of(b: &mut Builder, place: (Track, i64), side: &Value, ran_ms: i64, op: 
     } else {
         let mut reported = 0_u64;
         let mut steps: Vec<(f64, f64)> = spread(lat).collect();
-        steps.sort_by(|a, b| a.0.total_cmp(&b.0));
+        steps.sort_short_by(|a, b| a.0.total_cmp(&b.0));
         for (percent, value) in steps {
             let upto = (total as f64 * percent / 100.0).round() as u64;
             // Values between two percentiles count as the upper one.

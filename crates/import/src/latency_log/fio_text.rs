@@ -9,6 +9,7 @@ use crate::text::Cursor;
 use crate::when::{When, Zero, stamp};
 use crate::{FormatKind, Importer};
 use flatwater_recording::OpKind;
+use flatwater_recording::short_sort::ShortSort;
 
 pub const IMPORTER: Importer = Importer {
     name: "fio-text",
@@ -130,7 +131,7 @@ impl Side {
         let operations = (self.operations.clamp(0.0, 1e12) as u64).max(1);
         let mut counting = Counting::default();
         let mut counted = 0_u64;
-        self.steps.sort_by(|one, other| one.0.total_cmp(&other.0));
+        self.steps.sort_short_by(|one, other| one.0.total_cmp(&other.0));
         for (percent, ns) in &self.steps {
             let upto = (operations as f64 * percent / 100.0).floor() as u64;
             // Values between two percentiles count as the upper one.

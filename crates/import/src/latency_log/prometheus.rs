@@ -10,6 +10,7 @@ use crate::number::{nanos, number};
 use crate::text::Cursor;
 use crate::{FormatKind, Importer};
 use flatwater_recording::OpKind;
+use flatwater_recording::short_sort::ShortSort;
 
 pub const IMPORTER: Importer = Importer {
     name: "prometheus-histogram",
@@ -69,7 +70,7 @@ fn read(cursor: &mut Cursor<'_>, b: &mut Builder) -> Result<(), ImportError> {
         cursor.take();
     }
     for (name, mut steps) in histograms {
-        steps.sort_by(|one, other| one.0.total_cmp(&other.0));
+        steps.sort_short_by(|one, other| one.0.total_cmp(&other.0));
         let mut counting = Counting::default();
         let (mut reported, mut last) = (0, 0.0);
         for (upper, count) in steps {

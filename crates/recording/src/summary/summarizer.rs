@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use super::hour::HOUR_NS;
 use super::row::CALLS_OVER_NS;
 use super::{HourStart, SummaryOrigin, SummaryRow};
+use crate::short_sort::ShortSort;
 use crate::{Call, Cause, Header, Machine, Observed, OpKind};
 
 /// Maximum number of rows of one hour. Beyond it, the smallest are merged by cause and operation, without names.
@@ -179,7 +180,7 @@ fn signed(number: u64) -> i64 {
 fn fold(rows: BTreeMap<Key, Sums>) -> Vec<(Key, Sums)> {
     let mut all: Vec<(Key, Sums)> = rows.into_iter().collect();
     // The sort is stable and the map was ordered: the same recording gives the same rows.
-    all.sort_by_key(|(_, sums)| std::cmp::Reverse(sums.stall_ns));
+    all.sort_short_by_key(|(_, sums)| std::cmp::Reverse(sums.stall_ns));
     if all.len() <= ROWS_MAX {
         return all;
     }

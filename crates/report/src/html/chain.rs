@@ -2,6 +2,7 @@
 
 use crate::numbers::{size, time};
 use flatwater_explain::aggressor::Links;
+use flatwater_recording::short_sort::ShortSort;
 use flatwater_recording::{Call, QueueAhead, Request, Task, Wait, WakerKind};
 
 /// Links of a call that the page draws. A long call of many short sleeps has thousands.
@@ -22,7 +23,7 @@ pub struct Link {
 /// The longest links, each before those behind it in the chain.
 pub fn of(links: &Links<'_>, call: &Call) -> Vec<Link> {
     let mut sleeps: Vec<&Wait> = links.sleeps(call).collect();
-    sleeps.sort_by_key(|wait| (wait.start_ns, wait.depth));
+    sleeps.sort_short_by_key(|wait| (wait.start_ns, wait.depth));
     let mut ordered = Vec::new();
     for sleep in sleeps {
         behind(links, call, sleep, &mut ordered);
@@ -45,7 +46,7 @@ fn behind<'a>(links: &Links<'a>, call: &Call, wait: &'a Wait, ordered: &mut Vec<
     let end_ns = wait.start_ns.saturating_add(wait.duration_ns);
     let mut next: Vec<&Wait> = links.behind(call, wait).collect();
     next.retain(|link| link.start_ns < end_ns && link.start_ns.saturating_add(link.duration_ns) > wait.start_ns);
-    next.sort_by_key(|link| link.start_ns);
+    next.sort_short_by_key(|link| link.start_ns);
     for link in next {
         // In a damaged recording a link may be part of several chains; only deeper links can be behind this one.
         if link.depth > wait.depth && !ordered.iter().any(|known| std::ptr::eq(*known, link)) {
@@ -126,7 +127,7 @@ fn of_request(links: &Links<'_>, request: &Request) -> String {
     }
     let mut ahead: Vec<&QueueAhead> = links.ahead(request).collect();
     if !ahead.is_empty() {
-        ahead.sort_by_key(|row| std::cmp::Reverse(row.device_ns));
+        ahead.sort_short_by_key(|row| std::cmp::Reverse(row.device_ns));
         let one = |row: &&QueueAhead| {
             let owner = row.owner.as_ref().map_or("unknown", |task| task.name.as_str());
             format!("{} of {owner}", size(row.bytes))

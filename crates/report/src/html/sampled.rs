@@ -3,6 +3,7 @@
 use super::element::Html;
 use super::sections::plain_table;
 use crate::numbers::time;
+use flatwater_recording::short_sort::ShortSort;
 use flatwater_recording::{Recording, SampledTask};
 
 /// Rows of the table; the recording has all tasks.
@@ -31,7 +32,7 @@ pub fn section(html: &mut Html, recording: &Recording) {
         html.leaf("h2", &[], "Tasks in the log");
         let mut shown: Vec<&SampledTask> = tasks.iter().collect();
         // Waiting tasks before running ones, then by number.
-        shown.sort_by_key(|task| (!matches!(task.state, Some('D') | None), std::cmp::Reverse(task.count)));
+        shown.sort_short_by_key(|task| (!matches!(task.state, Some('D') | None), std::cmp::Reverse(task.count)));
         let rows: Vec<Vec<String>> = shown.iter().take(ROWS_MAX).map(|task| row(recording, task)).collect();
         plain_table(html, "Tasks in the log", COLUMNS, &rows);
         if let Some(more) = tasks.len().checked_sub(ROWS_MAX + 1) {

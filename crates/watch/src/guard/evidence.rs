@@ -9,6 +9,7 @@ use flatwater_explain::aggressor::{Charges, Means as Explained};
 use flatwater_explain::{Aggressor, Answerable};
 use flatwater_guard::{GroupPath, Means, Suspect, Victim, VictimStall};
 use flatwater_host::own_cost::thread_cpu_ns;
+use flatwater_recording::short_sort::ShortSort;
 use flatwater_recording::{Call, Cause, CauseBasis, DurationBasis, Header, Recording, Source, Target};
 
 use super::machine::Machine;
@@ -135,9 +136,9 @@ fn is_own_limit(cause: Cause) -> bool {
 /// A recording in memory: the calls of one group, and everything that was observed about waits in the span.
 fn recording(name: &str, group: &Group<'_>, seconds: &[&Second]) -> Recording {
     let mut calls: Vec<Call> = group.calls.iter().map(|owned| owned.call.clone()).collect();
-    calls.sort_by_key(|call| std::cmp::Reverse(call.duration_ns));
+    calls.sort_short_by_key(|call| std::cmp::Reverse(call.duration_ns));
     calls.truncate(CALLS_MAX);
-    calls.sort_by_key(|call| (call.start_ns, call.tid));
+    calls.sort_short_by_key(|call| (call.start_ns, call.tid));
     let keys: BTreeSet<(u32, u64)> = calls.iter().map(|call| (call.tid, call.start_ns)).collect();
     let cgroup = Some(name.to_owned()).filter(|name| !name.is_empty());
     let target = Target { what: name.to_owned(), cgroup, ..Target::default() };
@@ -212,7 +213,7 @@ fn judge(
         .into_iter()
         .map(|(who, charged)| charged.suspect(who, name, total_ns, seconds, &devices, machine))
         .collect();
-    suspects.sort_by_key(|suspect| std::cmp::Reverse(suspect.stall_ns));
+    suspects.sort_short_by_key(|suspect| std::cmp::Reverse(suspect.stall_ns));
     VictimStall {
         victim: Victim {
             is_trusted: of_group.as_ref().is_some_and(|group| machine.is_trusted(group)),

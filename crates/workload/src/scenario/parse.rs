@@ -11,6 +11,7 @@ use super::set::MODEL;
 use super::{Change, FIRST_DEVICE, MachineSpec, NamedFix, Scenario, WorkloadSpec, builtin};
 use crate::{ParamError, Params, Role, WORKLOADS, WorkloadEntry};
 use flatwater_recording::knob::nearest;
+use flatwater_recording::short_sort::ShortSort;
 use flatwater_recording::units::Nanos;
 use flatwater_recording::{KnobPlace, Setup, knob};
 
@@ -155,7 +156,7 @@ fn read_timeline(
         }
         timeline.push(Change { at, set });
     }
-    timeline.sort_by_key(|change| change.at);
+    timeline.sort_short_by_key(|change| change.at);
     Ok(timeline)
 }
 

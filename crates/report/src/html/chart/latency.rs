@@ -6,6 +6,7 @@ use crate::facts;
 use crate::numbers::{count, time};
 use crate::quantiles::Together;
 use flatwater_explain::Explanation;
+use flatwater_recording::short_sort::ShortSort;
 use flatwater_recording::{LatencyBucket, OpKind, Recording};
 
 /// Intervals of a chart: buckets are merged until at most this many are left.
@@ -40,7 +41,7 @@ pub fn charts(recording: &Recording, explanation: &Explanation) -> Vec<Chart> {
         return vec![frame().missing(recording, &["latency", "call"])];
     }
     let slow = |kind: &OpKind| recording.calls.iter().filter(|call| call.op == *kind).count();
-    kinds.sort_by_key(|(calls, kind)| std::cmp::Reverse((slow(kind), *calls)));
+    kinds.sort_short_by_key(|(calls, kind)| std::cmp::Reverse((slow(kind), *calls)));
     kinds.into_iter().take(KINDS_MAX).map(|(calls, kind)| chart(recording, explanation, kind, calls)).collect()
 }
 
@@ -52,7 +53,7 @@ fn of_kind(recording: &Recording, kind: OpKind) -> impl Iterator<Item = &Latency
 
 fn chart(recording: &Recording, explanation: &Explanation, kind: OpKind, calls: u64) -> Chart {
     let mut buckets: Vec<&LatencyBucket> = of_kind(recording, kind).collect();
-    buckets.sort_by_key(|bucket| bucket.start_ns);
+    buckets.sort_short_by_key(|bucket| bucket.start_ns);
     let groups = grouped(recording, &buckets);
     let filled = groups.iter().filter(|group| !group.1.is_empty()).count();
     // Rare calls leave most intervals empty. They are drawn as points, because a line suggests calls between them.

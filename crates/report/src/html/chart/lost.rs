@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use super::super::payload::{COLOURS, Chart, Figure, Line, Look, Palette, Scale, Unit};
 use super::Frame;
+use flatwater_recording::short_sort::ShortSort;
 use flatwater_recording::{Call, Cause, Recording};
 
 const STRETCHES: u64 = 180;
@@ -84,7 +85,7 @@ fn lines(sums: BTreeMap<Cause, Vec<u64>>, width_ns: u64, palette: &Palette) -> V
             }
         }
     }
-    own.sort_by_key(|(place, _, _)| *place);
+    own.sort_short_by_key(|(place, _, _)| *place);
     // ns lost in an interval of width_ns -> ms per s.
     let figures = |stretches: Vec<u64>| -> Vec<Option<Figure>> {
         stretches.into_iter().map(|ns| Some(Figure(ns as f64 * 1e3 / width_ns as f64))).collect()

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use super::super::payload::{COLOURS, Chart, Figure, Line, Look, Scale, Unit};
 use super::Frame;
+use flatwater_recording::short_sort::ShortSort;
 use flatwater_recording::{QueueOwner, Recording};
 
 /// Owners with a line of their own, limited by the page's colours.
@@ -27,7 +28,7 @@ pub fn charts(recording: &Recording) -> Vec<Chart> {
         by_device.entry(&row.device).or_default().push(row);
     }
     let mut devices: Vec<(&str, Vec<&QueueOwner>)> = by_device.into_iter().collect();
-    devices.sort_by_key(|(_, rows)| {
+    devices.sort_short_by_key(|(_, rows)| {
         std::cmp::Reverse(rows.iter().map(|row| in_queue_ns(row)).fold(0, u64::saturating_add))
     });
     devices.into_iter().map(|(device, rows)| Chart { choice: device.to_owned(), ..chart(recording, &rows) }).collect()
@@ -59,7 +60,7 @@ fn chart(recording: &Recording, rows: &[&QueueOwner]) -> Chart {
         line[place] += in_queue_ns(row) as f64 / row.width_ns.max(1) as f64;
     }
     let mut lines: Vec<(String, Vec<f64>)> = sums.into_iter().collect();
-    lines.sort_by(|a, b| b.1.iter().sum::<f64>().total_cmp(&a.1.iter().sum::<f64>()));
+    lines.sort_short_by(|a, b| b.1.iter().sum::<f64>().total_cmp(&a.1.iter().sum::<f64>()));
     if lines.len() > OWNERS_MAX {
         let mut rest = vec![0.0; instants.len()];
         for (_, line) in lines.split_off(OWNERS_MAX) {

@@ -5,6 +5,7 @@ use super::super::payload::{Chart, Look, Scale, Unit};
 use super::{Frame, Plot};
 use flatwater_recording::schema::{cpu, disks, meminfo, vmstat};
 use flatwater_recording::series::Rows;
+use flatwater_recording::short_sort::ShortSort;
 use flatwater_recording::{Column, Entity, Recording, Table};
 
 /// Devices with a line of their own.
@@ -125,7 +126,7 @@ fn devices(recording: &Recording) -> Vec<Chart> {
         let mut lines: Vec<(String, Vec<Option<f64>>)> =
             series.by_entity().map(|(entity, rows)| (entity.name.clone(), measure(&plot, &rows))).collect();
         let most = |line: &[Option<f64>]| line.iter().flatten().copied().fold(0.0, f64::max);
-        lines.sort_by(|a, b| most(&b.1).total_cmp(&most(&a.1)));
+        lines.sort_short_by(|a, b| most(&b.1).total_cmp(&most(&a.1)));
         for (name, values) in lines.into_iter().take(DEVICES_MAX) {
             plot.add(name, Look::Plain, values);
         }
