@@ -82,8 +82,11 @@ pub fn run(options: Options, tell: &mut dyn FnMut(&str)) -> Result<(), WatchErro
     notify("READY=1");
     while !stop.load(Ordering::Relaxed) {
         daemon.tick(tell);
-        if let Some(error) = keys.as_ref().and_then(|keys| keys.refused()) {
-            tell(&format!("{error}; the previous certificate, key and token stay in use"));
+        if let Some(keys) = &keys {
+            keys.expiry(chrono::Utc::now()).into_iter().for_each(|warning| tell(&warning));
+            if let Some(error) = keys.refused() {
+                tell(&format!("{error}; the previous certificate, key and token stay in use"));
+            }
         }
         if reload.swap(false, Ordering::Relaxed) {
             daemon.reload(config_path.as_deref(), tell);

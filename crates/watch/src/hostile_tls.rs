@@ -216,3 +216,51 @@ fn a_flood_of_handshakes_is_limited_like_answers_and_others_are_served() {
     let allowed = 20 + 5 * (began.elapsed() + Duration::from_secs(1)).as_secs();
     assert!(completed > 0 && completed <= allowed, "{completed} of {tried} handshakes, {allowed} allowed");
 }
+
+/// A daemon whose own certificate had expired served on without a word.
+#[test]
+fn the_end_of_the_own_certificate_is_announced_and_reported() {
+    let site = Site::new();
+    let at = site.folder.path();
+    let files = || {
+        let [certificate, key, token_file] = ["leaf.pem", "key.pem", "token"].map(|name| at.join(name));
+        Remote { certificate, key, token_file }
+    };
+    let keys = Keys::read(files()).expect("all is well");
+    let days = |days: i64| chrono::Utc::now() + chrono::TimeDelta::days(days);
+    let soon = keys.expiry(days(0)).expect("it is valid for two days");
+    assert!(soon.starts_with("metrics.certificate expires at 20"), "{soon}");
+    assert_eq!(keys.expiry(days(1)), None, "reported already");
+    let expired = keys.expiry(days(3)).expect("expired");
+    assert!(expired.starts_with("metrics.certificate expired at 20"), "{expired}");
+    assert_eq!((keys.expiry(days(4)), keys.expiry(days(-60))), (None, None), "reported already; long before");
+    // The authority's certificate ends later, an intermediate one earlier than the server's own.
+    let sign = "x509 -req -in leaf.csr -CA ca.pem -CAkey ca.key -CAcreateserial -extfile cnf";
+    openssl(at, &format!("{sign} -extensions leaf -out year.pem -days 365"));
+    openssl(at, &format!("{sign} -extensions ca -out between.pem -days 30"));
+    let chain = |names: &[&str]| {
+        let pem: String = names.iter().map(|name| std::fs::read_to_string(at.join(name)).expect("PEM")).collect();
+        std::fs::write(at.join("leaf.pem"), pem).expect("written");
+        Keys::read(files()).expect("all is well").expiry(days(20))
+    };
+    assert_eq!(chain(&["year.pem", "ca.pem"]), None);
+    assert!(chain(&["year.pem", "between.pem", "ca.pem"]).is_some_and(|soon| soon.contains("expires at")));
+}
+
+/// With a certificate that had expired when the daemon started.
+#[test]
+fn an_expired_certificate_is_reported_at_the_start() {
+    let site = Site::new();
+    let at = site.folder.path();
+    std::fs::write(at.join("index.txt"), "").expect("written");
+    let ca = "[ca]\ndefault_ca=c\n[c]\ndatabase=index.txt\nrand_serial=yes\ndefault_md=sha256\npolicy=p\n\
+              new_certs_dir=.\n[p]\ncommonName=supplied\n";
+    std::fs::write(at.join("ca.cnf"), ca).expect("written");
+    let dates = "-startdate 20200101000000Z -enddate 20200201000000Z";
+    let sign = "ca -batch -notext -config ca.cnf -in leaf.csr -cert ca.pem -keyfile ca.key -out leaf.pem";
+    openssl(at, &format!("{sign} -extfile cnf -extensions leaf {dates}"));
+    let [certificate, key, token_file] = ["leaf.pem", "key.pem", "token"].map(|name| at.join(name));
+    let keys = Keys::read(Remote { certificate, key, token_file }).expect("it is served");
+    let warning = keys.expiry(chrono::Utc::now()).expect("expired");
+    assert!(warning.starts_with("metrics.certificate expired at 2020-02-01 00:00 UTC: "), "{warning}");
+}

@@ -6,12 +6,15 @@
 use std::io::{self, Write};
 use std::net::TcpStream;
 use std::path::Path;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use chrono::{DateTime, Utc};
+use rustls::client::WebPkiServerVerifier;
+use rustls::client::danger::ServerCertVerifier;
 use rustls::pki_types::pem::PemObject;
-use rustls::pki_types::{CertificateDer, PrivateKeyDer};
-use rustls::{ServerConfig, ServerConnection, StreamOwned};
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
+use rustls::{CertificateError, RootCertStore, ServerConfig, ServerConnection, StreamOwned};
 
 use crate::config::Remote;
 use crate::http::{Stream, Timed};
@@ -36,10 +39,14 @@ const TOKEN_BYTES_MIN: usize = 16;
 const TOKEN_BYTES_MAX: usize = 512;
 /// Time after which the files are read again.
 const FRESH: Duration = Duration::from_secs(60);
+/// The end of a certificate is reported this long before.
+const NOTICE: Duration = Duration::from_secs(14 * 24 * 3600);
 
 /// The content of the files.
 struct Held {
     tls: Arc<ServerConfig>,
+    /// When the first certificate of the chain that ends expires; `None` if this cannot be read.
+    not_after: Option<DateTime<Utc>>,
     token: String,
     read: Instant,
     /// Why the current files are not in use; `None` once this was reported.
@@ -52,6 +59,8 @@ struct Held {
 pub struct Keys {
     files: Remote,
     held: Mutex<Held>,
+    /// The last warning about the end of the certificate; the same one is not returned again.
+    warned: Mutex<Option<String>>,
 }
 
 impl std::fmt::Debug for Keys {
@@ -64,16 +73,31 @@ impl std::fmt::Debug for Keys {
 impl Keys {
     pub fn read(files: Remote) -> Result<Keys, RemoteError> {
         let held = Mutex::new(held(&files)?);
-        Ok(Keys { files, held })
+        Ok(Keys { files, held, warned: Mutex::default() })
     }
 
     /// The TLS configuration for a new connection, and the token that it must send.
     pub fn now(&self) -> (Arc<ServerConfig>, String) {
+        let known = self.fresh();
+        (Arc::clone(&known.tls), known.token.clone())
+    }
+
+    fn fresh(&self) -> MutexGuard<'_, Held> {
         let mut known = self.held.lock().unwrap_or_else(PoisonError::into_inner);
         if known.read.elapsed() >= FRESH {
             self.look_again(&mut known);
         }
-        (Arc::clone(&known.tls), known.token.clone())
+        known
+    }
+
+    /// A warning if the certificate has expired or soon expires; each warning is returned once.
+    pub fn expiry(&self, now: DateTime<Utc>) -> Option<String> {
+        let not_after = self.fresh().not_after;
+        let new = not_after.and_then(|not_after| warning(not_after, now));
+        let mut warned = self.warned.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_new = *warned != new;
+        warned.clone_from(&new);
+        new.filter(|_| is_new)
     }
 
     fn look_again(&self, known: &mut Held) {
@@ -94,6 +118,38 @@ impl Keys {
     }
 }
 
+fn warning(not_after: DateTime<Utc>, now: DateTime<Utc>) -> Option<String> {
+    let (left, day) = ((not_after - now).to_std().unwrap_or_default(), not_after.format("%Y-%m-%d %H:%M UTC"));
+    let renew = "scrapers refuse an expired certificate; renew the file, which is read again within a minute";
+    match left {
+        Duration::ZERO => Some(format!("metrics.certificate expired at {day}: {renew}")),
+        left if left <= NOTICE => Some(format!("metrics.certificate expires at {day}: {renew}")),
+        _ => None,
+    }
+}
+
+/// The earliest end of these certificates. rustls gives it as the reason for which it refuses a certificate in the far
+/// future, before it checks signatures and names.
+fn not_after(chain: &[CertificateDer<'static>]) -> Option<DateTime<Utc>> {
+    const YEAR_9999_S: u64 = 253_402_300_000;
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let end_of = |certificate: &CertificateDer<'static>| {
+        let mut roots = RootCertStore::empty();
+        roots.add(certificate.clone()).ok()?;
+        let verifier =
+            WebPkiServerVerifier::builder_with_provider(Arc::new(roots), Arc::clone(&provider)).build().ok()?;
+        let (name, then) =
+            (ServerName::try_from("localhost").ok()?, UnixTime::since_unix_epoch(Duration::from_secs(YEAR_9999_S)));
+        match verifier.verify_server_cert(certificate, &[], &name, &[], then) {
+            Err(rustls::Error::InvalidCertificate(CertificateError::ExpiredContext { not_after, .. })) => {
+                DateTime::from_timestamp(i64::try_from(not_after.as_secs()).ok()?, 0)
+            }
+            _ => None,
+        }
+    };
+    chain.iter().filter_map(end_of).min()
+}
+
 fn held(files: &Remote) -> Result<Held, RemoteError> {
     let pem = |key, what, error: rustls::pki_types::pem::Error| RemoteError::Pem { key, what, why: error.to_string() };
     let certificate = bytes(&files.certificate, "certificate")?;
@@ -101,6 +157,7 @@ fn held(files: &Remote) -> Result<Held, RemoteError> {
     let chain = chain.map_err(|error| pem("certificate", "certificate", error))?;
     let key = secret(&files.key, "key")?;
     let key = PrivateKeyDer::from_pem_slice(&key).map_err(|error| pem("key", "private key", error))?;
+    let not_after = not_after(&chain);
     let provider = Arc::new(rustls::crypto::ring::default_provider());
     let tls = ServerConfig::builder_with_provider(provider)
         .with_safe_default_protocol_versions()?
@@ -112,7 +169,8 @@ fn held(files: &Remote) -> Result<Held, RemoteError> {
     if !plain || !(TOKEN_BYTES_MIN..=TOKEN_BYTES_MAX).contains(&token.len()) {
         return Err(RemoteError::Token);
     }
-    Ok(Held { tls: Arc::new(tls), token: token.to_owned(), read: Instant::now(), refused: None, reported: None })
+    let token = token.to_owned();
+    Ok(Held { tls: Arc::new(tls), not_after, token, read: Instant::now(), refused: None, reported: None })
 }
 
 fn bytes(path: &Path, key: &'static str) -> Result<Vec<u8>, RemoteError> {

@@ -17,6 +17,10 @@ impl Keys {
         Err(RemoteError::NoTls)
     }
 
+    pub fn expiry(&self, _: chrono::DateTime<chrono::Utc>) -> Option<String> {
+        match *self {}
+    }
+
     pub fn refused(&self) -> Option<RemoteError> {
         match *self {}
     }
