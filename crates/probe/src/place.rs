@@ -56,7 +56,10 @@ pub enum PlaceError {
     ReadOnly { path: PathBuf },
     #[error("cannot create files in {}: {why}; give another directory", path.display())]
     Unusable { path: PathBuf, why: String },
-    #[error("{} was replaced by another directory while the probe began; probe a directory that only you can replace", path.display())]
+    #[error(
+        "{} was replaced by another directory while the probe began; probe a directory that only you can replace",
+        path.display()
+    )]
     Replaced { path: PathBuf },
     #[error("{} is on {kind}, which stores no files; give a directory of a file system with files", path.display())]
     NoFiles { path: PathBuf, kind: String },

@@ -209,7 +209,7 @@ class ReaderTest {
         }
     }
 
-    /** A directory of another user: the reader began again with the first file, and an appender would have continued. */
+    /** A directory of another user: the reader began again with the first file. */
     @Test
     void aFileWithTheLargestNumberIsTheLastOne() throws IOException {
         try (Appender log = Precursor.open(options("log-{}", Mode.PLAIN))) {
