@@ -42,6 +42,8 @@ pub struct Appender {
     pub(crate) side: Side,
     pub(crate) core: Arc<Core>,
     pub(crate) threads: Vec<JoinHandle<()>>,
+    /// Ends after all others, since it reads what they have written.
+    pub(crate) keeper: Option<JoinHandle<()>>,
     pub(crate) reasons: Vec<String>,
     pub(crate) durability: Durability,
 }
@@ -283,13 +285,21 @@ impl Appender {
         }
         self.core.closing.store(true, Ordering::Release);
         self.core.wake_helper();
-        for thread in self.threads.drain(..) {
-            thread.thread().unpark();
-            if thread.join().is_err() {
-                self.core.fail("helper thread", &std::io::Error::other("panicked"));
-            }
+        let keeper = self.keeper.take();
+        if let Some(keeper) = &keeper {
+            keeper.thread().unpark();
         }
+        self.threads.drain(..).for_each(|thread| join(&self.core, thread));
+        self.core.filed.store(true, Ordering::Release);
+        keeper.into_iter().for_each(|keeper| join(&self.core, keeper));
         self.core.finish().map(Durable)
+    }
+}
+
+fn join(core: &Core, thread: JoinHandle<()>) {
+    thread.thread().unpark();
+    if thread.join().is_err() {
+        core.fail("helper thread", &std::io::Error::other("panicked"));
     }
 }
 
@@ -297,7 +307,7 @@ impl Drop for Appender {
     fn drop(&mut self) {
         if self.born.elsewhere() {
             // The threads do not exist in the child, so their handles are neither joined nor detached.
-            std::mem::forget(std::mem::take(&mut self.threads));
+            std::mem::forget((std::mem::take(&mut self.threads), self.keeper.take()));
             return;
         }
         // Not the sidecar's lock: a sync may hold it until `closing` is set.

@@ -140,6 +140,8 @@ pub(crate) struct Core {
     pub(crate) failure: OnceLock<Failure>,
     pub(crate) space: Space,
     pub(crate) closing: AtomicBool,
+    /// Closing, and everything that will be is in the file.
+    pub(crate) filed: AtomicBool,
     pub(crate) helper: OnceLock<Thread>,
     /// `window`: its fallback ring.
     pub(crate) stage: OnceLock<Stage>,

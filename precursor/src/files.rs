@@ -131,18 +131,36 @@ impl Names {
 
     /// Numbers of the existing files, ascending.
     pub(crate) fn present(&self) -> io::Result<Vec<u64>> {
-        let Some(tail) = &self.tail else {
+        if !self.rolls() {
             return Ok(if self.dir.exists(&self.name(0))? { vec![0] } else { Vec::new() });
-        };
-        let mut found = Vec::new();
-        for name in self.dir.names()? {
-            let number = name.strip_prefix(self.head.as_str()).and_then(|n| n.strip_suffix(tail.as_str()));
-            if let Some(n) = number.filter(|n| n.len() >= 8 && n.bytes().all(|b| b.is_ascii_digit())) {
-                found.extend(n.parse::<u64>().ok().filter(|seq| format!("{seq:08}") == n));
-            }
         }
+        let mut found: Vec<u64> = self.dir.names()?.iter().filter_map(|name| self.number_in(name)).collect();
         found.sort_unstable();
         Ok(found)
+    }
+
+    /// The number in the name of a file of the pattern; `None` for any other name.
+    fn number_in(&self, name: &str) -> Option<u64> {
+        let number = name.strip_prefix(self.head.as_str())?.strip_suffix(self.tail.as_deref()?)?;
+        let digits = number.len() >= 8 && number.bytes().all(|b| b.is_ascii_digit());
+        number.parse().ok().filter(|seq| digits && format!("{seq:08}") == number)
+    }
+
+    /// Name of the index of file `seq`.
+    pub(crate) fn index_name(&self, seq: u64) -> String {
+        format!(".{}.index", self.name(seq))
+    }
+
+    /// Removes the indexes of files before `seq` that were archived or removed.
+    pub(crate) fn remove_indexes_without_file(&self, before: u64) -> io::Result<()> {
+        for name in self.dir.names()? {
+            let data = name.strip_prefix('.').and_then(|name| name.strip_suffix(".index"));
+            let seq = data.and_then(|data| self.number_in(data)).filter(|seq| *seq < before);
+            if let Some(seq) = seq.filter(|_| !self.dir.exists(data.unwrap_or_default()).unwrap_or(true)) {
+                crate::index::remove(self, seq);
+            }
+        }
+        Ok(())
     }
 
     /// Name of the sidecar, the small file with the lock and the journalled position.
@@ -228,8 +246,11 @@ impl Names {
         Ok(self.dir.stat(&self.name(seq))?.map_or(0, |entry| entry.len))
     }
 
+    /// Removes file `seq` and its index.
     pub(crate) fn remove(&self, seq: u64) -> io::Result<()> {
-        self.dir.remove(&self.name(seq))
+        self.dir.remove(&self.name(seq))?;
+        crate::index::remove(self, seq);
+        Ok(())
     }
 
     pub(crate) fn sync_dir(&self) -> io::Result<()> {

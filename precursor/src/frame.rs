@@ -13,6 +13,8 @@ pub(crate) const WORD: usize = 8;
 pub(crate) const HEADER: usize = 24;
 /// Offset of the record number in a frame, bytes.
 pub(crate) const NUMBER_AT: usize = 8;
+/// Offset of the time in a frame, bytes.
+pub(crate) const TIME_AT: usize = 16;
 /// Longest payload, bytes.
 pub(crate) const LEN_MAX: usize = (1 << 30) - 1;
 
@@ -87,7 +89,7 @@ impl Format {
                 let whole = self.framed_len(len);
                 let (number, time) = match self {
                     Format::First => (0, 0),
-                    Format::Second => (number_at(bytes, NUMBER_AT)?, number_at(bytes, 16)?),
+                    Format::Second => (number_at(bytes, NUMBER_AT)?, number_at(bytes, TIME_AT)?),
                 };
                 let sound = match self {
                     Format::First => sealed(SEED_1, value & 0xffff_ffff, &[], payload) == value,

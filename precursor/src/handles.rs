@@ -173,6 +173,12 @@ impl Dir {
         self.make(name, Mode::from_raw_mode(0o666))
     }
 
+    /// Creates the index of a data file with these permissions: users who may read the file may read the index, and
+    /// only the owner may write to it.
+    pub(crate) fn create_index(&self, name: &str, data_mode: u32) -> io::Result<File> {
+        self.make(name, Mode::from_raw_mode(data_mode & 0o644))
+    }
+
     fn make(&self, name: &str, mode: Mode) -> io::Result<File> {
         let flags = ANY.union(OFlags::CREATE).union(OFlags::EXCL);
         Ok(File::from(rustix::fs::openat(self.handle.get()?, name, flags, mode)?))

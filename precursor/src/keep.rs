@@ -1,5 +1,5 @@
-//! The thread that removes old files (`retain_files`, `retain_bytes`) and asks for a new file when the current one is
-//! old (`roll_every`).
+//! The thread that removes old files (`retain_files`, `retain_bytes`), asks for a new file when the current one is old
+//! (`roll_every`), and keeps the index of framed files.
 
 use std::io;
 use std::sync::atomic::Ordering;
@@ -7,6 +7,8 @@ use std::time::{Duration, Instant};
 
 use crate::core::{Core, lock, now_ns};
 use crate::files::header_of;
+use crate::indexer::{self, Indexer};
+use crate::options::Framing;
 
 /// What to keep, and for how long a file is current.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -20,7 +22,7 @@ pub(crate) struct Keep {
 }
 
 impl Keep {
-    /// Whether a thread is needed.
+    /// Whether files are removed, or ended by age.
     pub(crate) fn is_needed(&self) -> bool {
         self.files != 0 || self.bytes != 0 || self.roll_every.is_some()
     }
@@ -30,14 +32,24 @@ impl Keep {
 const LOOK: Duration = Duration::from_secs(1);
 /// Longest nap. A roll is late by at most this, and by the time until the next append.
 const NAP: Duration = Duration::from_millis(20);
+/// Nap of a thread that only keeps indexes.
+const INDEX_NAP: Duration = Duration::from_millis(100);
 
 /// Runs until the appender closes.
 pub(crate) fn keep(core: &Core, keep: Keep) {
     let mut epoch = core.live.epoch();
     let mut begun = Instant::now().checked_sub(age_of_current(core)).unwrap_or_else(Instant::now);
+    let mut indexer = (core.framing == Framing::Records).then(|| Indexer::new(core));
+    let nap = match keep.roll_every {
+        Some(age) => NAP.min(age).max(Duration::from_millis(1)),
+        None if keep.is_needed() => NAP,
+        None => INDEX_NAP,
+    };
     let (mut looked, mut asked): (Option<Instant>, Option<u64>) = (None, None);
     while !core.closing.load(Ordering::Acquire) {
-        core.panic_if_doomed();
+        if keep.is_needed() {
+            core.panic_if_doomed();
+        }
         let rolled = core.live.epoch() != epoch;
         if rolled {
             (epoch, begun) = (core.live.epoch(), Instant::now());
@@ -48,13 +60,16 @@ pub(crate) fn keep(core: &Core, keep: Keep) {
             core.signals.0.roll_due.store(true, Ordering::Release);
             core.wake_helper();
         }
-        if rolled || looked.is_none_or(|at| at.elapsed() >= LOOK) {
+        if keep.is_needed() && (rolled || looked.is_none_or(|at| at.elapsed() >= LOOK)) {
             looked = Some(Instant::now());
             // A file that cannot be removed now is tried again, and harms no record.
             let _ = remove_old(core, keep);
         }
-        std::thread::park_timeout(keep.roll_every.map_or(NAP, |age| NAP.min(age).max(Duration::from_millis(1))));
+        if !indexer.as_mut().is_some_and(|indexer| indexer.turn(core)) {
+            std::thread::park_timeout(nap);
+        }
     }
+    indexer::finish(core, indexer);
 }
 
 /// How long ago the current file was begun, by its header.

@@ -75,6 +75,10 @@ mod helper;
 #[cfg(test)]
 mod helper_tests;
 mod hot;
+mod index;
+#[cfg(test)]
+mod index_tests;
+mod indexer;
 mod keep;
 mod lane;
 mod lasting;
@@ -122,7 +126,7 @@ pub use mode::Mode;
 pub use options::{BackPressure, Durability, Existing, Framing, Options};
 pub use probe::{limits, probe};
 pub use reader::Reader;
-pub use reader_types::{ReadError, Record, Seek, Waiting, Writer};
+pub use reader_types::{ReadError, Record, Seek, SeekCost, Waiting, Writer};
 pub use recover::{Evidence, Recovered, recover};
 pub use stats::{After, Durable, Position, Stats, Survival};
 pub use syncer::Syncer;

@@ -248,6 +248,7 @@ fn core(
         failure: OnceLock::new(),
         space: Space::new(),
         closing: AtomicBool::new(false),
+        filed: AtomicBool::new(false),
         helper: OnceLock::new(),
         stage: OnceLock::new(),
         sidecar: Mutex::new(None),

@@ -8,8 +8,11 @@ use std::time::{Duration, Instant};
 use crate::files::{Names, read_full};
 use crate::frame::{self, FILE_HEADER_LEN, FileHeader, Format, NoHeader, Scan, Word};
 use crate::reader_live::LiveView;
-use crate::reader_types::{ReadError, Record, Seek, Waiting, Writer};
+use crate::reader_types::{ReadError, Record, SeekCost, Waiting, Writer};
 use crate::stats::Position;
+
+#[path = "reader_seek.rs"]
+mod seek;
 
 /// Bytes read at a time.
 const CHUNK: u64 = 64 << 10;
@@ -60,6 +63,7 @@ pub struct Reader {
     looked: Instant,
     /// Number of the next record, if one was read.
     next_number: Option<u64>,
+    cost: SeekCost,
 }
 
 impl Reader {
@@ -81,6 +85,7 @@ impl Reader {
             waiting: Waiting::default(),
             looked: Instant::now(),
             next_number: None,
+            cost: SeekCost::default(),
         };
         reader.begin_at_first()?;
         Ok(reader)
@@ -179,64 +184,6 @@ impl Reader {
         Ok(if frame::is_end_mark(&word) { 0 } else { end.saturating_sub(current.offset) })
     }
 
-    /// Continues elsewhere.
-    pub fn seek(&mut self, to: Seek) -> Result<(), ReadError> {
-        match to {
-            Seek::First => {
-                self.next_number = None;
-                self.begin_at_first()
-            }
-            Seek::End => self.seek_end(),
-            Seek::After(position) => {
-                self.begin_near(|header| header.base <= position)?;
-                self.skip_while(|_, end| end <= position)
-            }
-            Seek::Number(number) => {
-                self.begin_near(|header| header.first <= number)?;
-                self.skip_while(|found, _| found.number < number)?;
-                match self.peek()? {
-                    Some(found) if found.number > number => Err(self.missing(number)),
-                    _ => Ok(()),
-                }
-            }
-            Seek::TimeNs(time) => {
-                // Strictly before: the file before may end with records of the same time.
-                self.begin_near(|header| header.begun < time)?;
-                self.skip_while(|found, _| found.time < time)
-            }
-        }
-    }
-
-    fn seek_end(&mut self) -> Result<(), ReadError> {
-        self.look_around()?;
-        if let Some(live) = &self.live {
-            let ((seq, base), end) = (live.last_file(), live.published());
-            if let Some(offset) = end.checked_sub(base).filter(|offset| *offset >= FILE_HEADER_LEN as u64) {
-                self.begin(seq, base);
-                if let Some(current) = &mut self.current {
-                    current.offset = offset;
-                    current.scan = Some(Scan { format: Format::Second, next: None });
-                }
-                return Ok(());
-            }
-        }
-        if let Some(last) = self.present()?.last() {
-            self.begin(*last, 0);
-        }
-        self.skip_while(|_, _| true)
-    }
-
-    fn skip_while(&mut self, skip: impl Fn(&Framed, u64) -> bool) -> Result<(), ReadError> {
-        while let Some(found) = self.peek()? {
-            let end = self.position().saturating_add(found.len);
-            if !skip(&found, end) {
-                return Ok(());
-            }
-            self.pass(&found);
-        }
-        Ok(())
-    }
-
     /// Position of the next frame.
     fn position(&self) -> u64 {
         self.current.as_ref().map_or(0, |current| current.base.saturating_add(current.offset))
@@ -264,66 +211,6 @@ impl Reader {
             current.file = Some(file);
         }
         Ok(true)
-    }
-
-    fn begin_at_first(&mut self) -> Result<(), ReadError> {
-        self.current = None;
-        while let Some(&first) = self.present()?.first() {
-            if self.begin_open(first, 0)? {
-                break;
-            }
-        }
-        Ok(())
-    }
-
-    /// Begins at the last file that may hold what is sought: whose header satisfies `before`, or has none.
-    fn begin_near(&mut self, before: impl Fn(&FileHeader) -> bool) -> Result<(), ReadError> {
-        self.next_number = None;
-        self.current = None;
-        while !self.try_begin_near(&before)? {}
-        Ok(())
-    }
-
-    /// False if the file was removed before it was opened.
-    fn try_begin_near(&mut self, before: &impl Fn(&FileHeader) -> bool) -> Result<bool, ReadError> {
-        let files = self.present()?;
-        let (mut low, mut high) = (0, files.len());
-        while low < high {
-            let middle = low + (high - low) / 2;
-            let Some(&seq) = files.get(middle) else { break };
-            let header = match self.names.readable(seq) {
-                Ok(file) => crate::files::header_of(&file).map_err(ReadError::io("read", &self.names.path(seq)))?,
-                // Removed since it was listed: it was one of the oldest.
-                Err(e) if e.kind() == io::ErrorKind::NotFound => {
-                    low = middle + 1;
-                    continue;
-                }
-                Err(e) => return Err(ReadError::io("open", &self.names.path(seq))(e)),
-            };
-            // A file without a header is of format 1, one of the oldest, or the last one and just begun.
-            let is_before = match header {
-                Some(header) => before(&header),
-                None => middle + 1 < files.len(),
-            };
-            if is_before { low = middle + 1 } else { high = middle }
-        }
-        match files.get(low.saturating_sub(1)) {
-            Some(&seq) => {
-                let base = self.base_before(&files, seq)?;
-                self.begin_open(seq, base)
-            }
-            None => Ok(true),
-        }
-    }
-
-    /// Position at which a file of format 1 begins: after the older files.
-    fn base_before(&self, files: &[u64], seq: u64) -> Result<u64, ReadError> {
-        let mut base = 0u64;
-        for older in files.iter().take_while(|older| **older < seq) {
-            let len = self.names.len(*older).map_err(ReadError::io("look at", &self.names.path(*older)))?;
-            base = base.saturating_add(len);
-        }
-        Ok(base)
     }
 
     fn missing(&self, from: u64) -> ReadError {

@@ -118,8 +118,21 @@ pub enum Seek {
     After(u64),
     /// At the record with this number.
     Number(u64),
-    /// At the first record whose time is this or later, ns since 1970.
+    /// At the first record whose time is this or later, ns since 1970. If times run backwards (the clock was set back,
+    /// or several producers append), at one such record behind an earlier one.
     TimeNs(u64),
+}
+
+/// What a seek has read. With an index it does not grow with the length of the file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[non_exhaustive]
+pub struct SeekCost {
+    /// Frames, whole or only their heads.
+    pub frames: u64,
+    /// Points of the file's index; 0 without an index.
+    pub points: u64,
+    /// Points that were torn, or whose frame is not in the file. The seek then begins further ahead.
+    pub refused: u64,
 }
 
 /// What is known of the writer.

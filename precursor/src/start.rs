@@ -46,6 +46,7 @@ pub(crate) fn start(options: &Options, core: Arc<Core>, plan: Plan) -> Result<Ap
         side: Side::Written(WrittenSide::new(Arc::clone(&current), plan.place.base, timer)),
         core,
         threads: Vec::new(),
+        keeper: None,
         reasons: plan.choice.reasons.clone(),
         durability: options.durability,
     };
@@ -65,10 +66,11 @@ pub(crate) fn start(options: &Options, core: Arc<Core>, plan: Plan) -> Result<Ap
         spawn(options, &mut appender, plan.node, "precursor-sync", move || sync_every(&core, period))
             .map_err(OpenError::io("start a thread for", path))?;
     }
-    if options.keep.is_needed() {
+    if options.keep.is_needed() || framed {
         let (core, limits) = (Arc::clone(&appender.core), options.keep);
         spawn(options, &mut appender, plan.node, "precursor-keep", move || keep(&core, limits))
             .map_err(OpenError::io("start a thread for", path))?;
+        appender.keeper = appender.threads.pop();
     }
     Ok(appender)
 }

@@ -155,6 +155,50 @@ fn java_and_rust_write_the_same_bytes_and_read_each_others() {
     }
 }
 
+#[test]
+fn a_reader_in_java_seeks_with_the_index_and_without() {
+    let Some(classes) = classes("seeks in Java") else { return };
+    let dir = tempfile::tempdir().unwrap();
+    let mut log = options(dir.path(), 0, Mode::Ring, Framing::Records).times(true).open().unwrap();
+    for i in 0..2_000 {
+        log.append(&payload(i)).unwrap();
+    }
+    log.close().unwrap();
+    let (file, index) = (path(dir.path(), 0).display().to_string(), dir.path().join(".log.index"));
+    // A writer in Java keeps the same points, in both modes.
+    for (_, name) in MODES {
+        let theirs = tempfile::tempdir().unwrap();
+        let file = path(theirs.path(), 0).display().to_string();
+        printed(&classes, &["write", &file, name, "records", "0", "/dev/shm", "0", "2000"]);
+        let places = |index: PathBuf| -> Vec<Vec<u8>> {
+            std::fs::read(index).unwrap().chunks(32).skip(1).map(|point| point[..16].to_vec()).collect()
+        };
+        assert_eq!(places(theirs.path().join(".log.index")), places(index.clone()), "{name}");
+        let mut reader = Reader::open(&file).unwrap();
+        reader.seek(Seek::Number(1_500)).unwrap();
+        let cost = reader.seek_cost();
+        assert!(cost.points > 0 && cost.refused == 0 && cost.frames < 300, "{name}: {cost:?}");
+        assert!(reader.next().unwrap().unwrap().bytes == payload(1_500));
+    }
+    let seek = || {
+        let line = printed(&classes, &["seek", &file, "2000"]);
+        let numbers: Vec<u64> = line.split(' ').map(|number| number.parse().unwrap()).collect();
+        (numbers[0], numbers[1], numbers[2])
+    };
+    let (frames, points, refused) = seek();
+    assert!(frames < 300 && points > 285 && refused == 0, "{frames} {points} {refused}");
+    let mut bytes = std::fs::read(&index).unwrap();
+    let middle = bytes.len() / 2;
+    bytes[middle] ^= 1;
+    bytes.truncate(bytes.len() - 40);
+    bytes.extend([0; 64]);
+    std::fs::write(&index, bytes).unwrap();
+    assert!(seek().2 > 0);
+    std::fs::remove_file(index).unwrap();
+    let (frames, points, _) = seek();
+    assert!(frames > 1_900 && points == 0, "{frames} {points}");
+}
+
 const RECORDS: u64 = 3_000;
 
 /// What a reader in Java prints of records that `append` appends while it follows.

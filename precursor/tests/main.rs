@@ -35,6 +35,7 @@ mod power_cut;
 mod reading;
 mod retaining;
 mod same_file;
+mod seeking;
 mod shared_memory;
 mod sigbus;
 mod unsafe_code;

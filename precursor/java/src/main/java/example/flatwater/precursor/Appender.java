@@ -318,6 +318,7 @@ public final class Appender implements AutoCloseable {
                 }
             }
         }
+        lane.close();
         try {
             core.finish();
         } finally {

@@ -18,6 +18,11 @@ final class Flusher implements Runnable {
     private final int mask;
     /** Bytes that are written without waiting for more. */
     private final long enough;
+    private final Indexer indexer;
+    /** All of the ring, whatever is written now. */
+    private final ByteBuffer whole;
+    /** The indexer has begun with the current file. */
+    private boolean indexed;
     private OwnFile file;
     private long seq;
     private long base;
@@ -33,6 +38,8 @@ final class Flusher implements Runnable {
         this.file = core.current().file();
         this.seq = core.live.file().seq();
         this.base = core.live.file().base();
+        this.whole = ring.duplicate().clear();
+        this.indexer = core.framed ? new Indexer(core.names) : null;
     }
 
     @Override
@@ -40,6 +47,9 @@ final class Flusher implements Runnable {
         try {
             while (!turn()) {
                 clock();
+            }
+            if (indexer != null) {
+                indexer.leave();
             }
         } catch (IOException | RuntimeException | Error e) {
             core.fail("write", e);
@@ -95,6 +105,14 @@ final class Flusher implements Runnable {
         if (first < len) {
             file.writeAt(flushed - base + first, ring.limit(len - first).position(0));
         }
+        if (indexer != null) {
+            if (!indexed) {
+                indexer.begin(seq, file, base, Math.max(flushed, base + FileHeader.LEN));
+                indexed = true;
+            }
+            // Before the ring's bytes may be overwritten.
+            indexer.pass(whole, flushed + len);
+        }
         Words.release(core.live.page, Live.FLUSHED, flushed + len);
         core.outOfSpace = -1;
     }
@@ -108,6 +126,7 @@ final class Flusher implements Runnable {
         file = next.file();
         seq = next.seq();
         base = at;
+        indexed = false;
     }
 
     /** Follows the time of day, and the age of the file. */

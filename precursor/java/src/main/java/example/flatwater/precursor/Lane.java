@@ -39,6 +39,9 @@ abstract class Lane {
     /** Ends a file that is old, unless it is empty or that is not possible yet. */
     abstract void rollByAge() throws PrecursorException;
 
+    /** Closes what only the lane has open. */
+    abstract void close();
+
     /** Free space in the ring, bytes. */
     abstract long room();
 }

@@ -85,6 +85,11 @@ final class Names {
         return dir.resolve(name(seq));
     }
 
+    /** The index of a data file. */
+    Path index(long seq) {
+        return dir.resolve("." + name(seq) + ".index");
+    }
+
     Path sidecar() {
         return dir.resolve(tail == null ? "." + head + ".precursor" : "." + head + "_roll_" + tail + ".precursor");
     }
@@ -170,8 +175,13 @@ final class Names {
         }
     }
 
+    /** Removes a file and its index. */
     void remove(long seq) throws IOException {
         Files.deleteIfExists(path(seq));
+        Facts index = Facts.of(index(seq));
+        if (index != null && index.unfit(Facts.Use.PRIVATE) == null) {
+            Files.deleteIfExists(index(seq));
+        }
     }
 
     /** Renames a file with data after a gap. */

@@ -12,11 +12,15 @@ final class PlainLane extends Lane {
     /** A write has failed, so the file may be longer than its data. */
     private boolean torn;
     private byte[] record = new byte[4096];
+    private final Indexer indexer;
+    /** The file with which the indexer has begun. */
+    private Core.DataFile indexed;
 
     PlainLane(Core core, Opening.Place place) {
         super(core, place);
         this.file = core.current();
         this.fileBase = place.base;
+        this.indexer = new Indexer(core.names);
     }
 
     @Override
@@ -48,6 +52,11 @@ final class PlainLane extends Lane {
             Words.set(record, head + Frame.NUMBER_AT, number);
             Words.set(record, head + Frame.TIME_AT, time);
             file.file().writeAt(at, record, 0, whole);
+            if (indexed != file) {
+                indexer.begin(file.seq(), file.file(), fileBase, fileBase + at + head);
+                indexed = file;
+            }
+            indexer.offer(at + head, number, time);
             number++;
             cursor += whole;
         } catch (IOException e) {
@@ -101,6 +110,11 @@ final class PlainLane extends Lane {
         }
         core.fail(what, error);
         return core.failed();
+    }
+
+    @Override
+    void close() {
+        indexer.leave();
     }
 
     @Override

@@ -7,6 +7,7 @@ import java.util.Arrays;
 import java.util.List;
 import java.util.Objects;
 import java.util.concurrent.locks.LockSupport;
+import java.util.function.Predicate;
 
 /**
  * Reads the records of a framed file or pattern in order, in the writer's process or another, also while they are
@@ -27,6 +28,7 @@ public final class Reader implements AutoCloseable {
     private boolean closed;
     private Waiting waiting = Waiting.PARKED;
     private long looked = System.nanoTime();
+    private SeekCost cost = new SeekCost(0, 0, 0);
     /** Runs when the files have been listed, for tests that remove one in this moment. */
     Runnable listed = () -> { };
 
@@ -185,6 +187,7 @@ public final class Reader implements AutoCloseable {
      */
     public void seekEnd() throws PrecursorException {
         typed(() -> {
+            cost = new SeekCost(0, 0, 0);
             lookAround();
             place.nextNumber = -1;
             Live.At last = place.live == null ? null : place.live.lastFile();
@@ -200,6 +203,7 @@ public final class Reader implements AutoCloseable {
             if (!present.isEmpty()) {
                 place.begin(present.get(present.size() - 1), 0);
             }
+            jump(point -> true);
             skipWhile((found, end) -> true);
             return null;
         });
@@ -214,6 +218,7 @@ public final class Reader implements AutoCloseable {
     public void seekAfter(long position) throws PrecursorException {
         typed(() -> {
             beginNear(header -> header.base() <= position);
+            jump(point -> place.base + point.offset() <= position);
             skipWhile((found, end) -> end <= position);
             return null;
         });
@@ -228,6 +233,7 @@ public final class Reader implements AutoCloseable {
     public void seekNumber(long number) throws PrecursorException {
         typed(() -> {
             beginNear(header -> header.first() <= number);
+            jump(point -> point.number() <= number);
             skipWhile((found, end) -> found.number() < number);
             ReaderPlace.Found found = peek();
             if (found != null && found.number() > number) {
@@ -238,7 +244,8 @@ public final class Reader implements AutoCloseable {
     }
 
     /**
-     * Continues at the first record of this time or later.
+     * Continues at the first record of this time or later. If times run backwards (the clock was set back, or several
+     * producers append), at one such record behind an earlier one.
      *
      * @param timeNs ns since 1970
      * @throws PrecursorException if the files cannot be read
@@ -247,9 +254,55 @@ public final class Reader implements AutoCloseable {
         typed(() -> {
             // Strictly before: the file before may end with records of the same time.
             beginNear(header -> header.begun() < timeNs);
+            jump(point -> point.time() < timeNs);
             skipWhile((found, end) -> found.time() < timeNs);
             return null;
         });
+    }
+
+    /**
+     * What the last seek has read.
+     *
+     * @return frames and points of the index
+     */
+    public SeekCost seekCost() {
+        return cost;
+    }
+
+    /**
+     * Moves to the frame of the last point of the file's index that is early enough. Stays at the first frame without
+     * such a point, or if its frame is not whole.
+     */
+    private void jump(Predicate<Index.Point> before) throws IOException {
+        if (peek() == null || place.file == null) {
+            return;
+        }
+        Index.Point point;
+        try (Index index = Index.find(names, place.seq, place.file)) {
+            if (index == null) {
+                return;
+            }
+            point = index.lastBefore(before);
+            cost = new SeekCost(index.frames, index.points, index.refused);
+        }
+        if (point == null || point.offset() <= place.offset) {
+            return;
+        }
+        long offset = place.offset;
+        long next = place.next;
+        place.enter(point.offset(), point.number());
+        ReaderPlace.Found found;
+        try {
+            found = place.frame();
+        } catch (PrecursorException.TooLong e) {
+            // The scan reports it, if it is a record.
+            found = null;
+        }
+        boolean whole = found != null && found.isRecord();
+        cost = new SeekCost(cost.frames() + 1, cost.points(), cost.refused() + (whole ? 0 : 1));
+        if (!whole) {
+            place.enter(offset, next);
+        }
     }
 
     /** An operation that may fail. */
@@ -277,6 +330,7 @@ public final class Reader implements AutoCloseable {
         ReaderPlace.Found found;
         while ((found = peek()) != null && skip.test(found, place.position() + found.len())) {
             place.pass(found);
+            cost = new SeekCost(cost.frames() + 1, cost.points(), cost.refused());
         }
     }
 
@@ -301,6 +355,7 @@ public final class Reader implements AutoCloseable {
 
     /** Begins at the last file that may hold what is sought: whose header is early enough. */
     private void beginNear(Before before) throws IOException {
+        cost = new SeekCost(0, 0, 0);
         place.nextNumber = -1;
         place.leave();
         List<Long> files;

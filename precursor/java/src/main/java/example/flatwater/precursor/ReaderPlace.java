@@ -81,6 +81,15 @@ final class ReaderPlace {
         return true;
     }
 
+    /** Continues at an offset of the current file with a record of this number. */
+    void enter(long offset, long next) {
+        this.offset = offset;
+        this.next = next;
+        this.nextNumber = -1;
+        this.buffered = 0;
+        this.bufferedAt = offset;
+    }
+
     /** Leaves the current file. */
     void leave() throws IOException {
         closeFile();

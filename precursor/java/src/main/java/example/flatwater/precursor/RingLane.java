@@ -156,6 +156,11 @@ final class RingLane extends Lane {
     }
 
     @Override
+    void close() {
+        // The flusher closes its files.
+    }
+
+    @Override
     long room() {
         return Math.max(0, core.live.flushed() + ring.capacity() - core.live.position());
     }

@@ -48,6 +48,7 @@ public final class Drive {
             case "read" -> drive.read(Long.parseLong(args[2]), Duration.ZERO);
             case "follow" -> drive.read(Long.parseLong(args[2]), Duration.ofSeconds(60));
             case "count" -> drive.count();
+            case "seek" -> drive.seek(Long.parseLong(args[2]));
             case "recover" -> drive.recover();
             case "die" -> drive.untilKilled(args);
             case "fill" -> drive.fill(args);
@@ -116,6 +117,42 @@ public final class Drive {
         } catch (PrecursorException e) {
             System.out.println(e.getClass().getSimpleName());
         }
+    }
+
+    /** Seeks every record of {@link #payload} in every way, and prints the largest cost and the sum of the refusals. */
+    private void seek(long to) throws Exception {
+        long frames = 0;
+        long points = 0;
+        long refused = 0;
+        try (Reader reader = Reader.open(path)) {
+            for (long number = 0; number < to; number += 7) {
+                reader.seekNumber(number);
+                ReadRecord found = sought(reader, number);
+                reader.seekAfter(found.position() - 1);
+                sought(reader, number);
+                reader.seekTime(found.timeNs());
+                ReadRecord first = reader.next();
+                if (first.number() > number || first.timeNs() != found.timeNs()) {
+                    throw new AssertionError(number + " " + first.number());
+                }
+                frames = Math.max(frames, reader.seekCost().frames());
+                points += reader.seekCost().points();
+                refused += reader.seekCost().refused();
+            }
+            reader.seekEnd();
+            if (reader.next() != null) {
+                throw new AssertionError("a record behind the end");
+            }
+        }
+        System.out.println(frames + " " + points + " " + refused);
+    }
+
+    private static ReadRecord sought(Reader reader, long number) throws Exception {
+        ReadRecord found = reader.next();
+        if (found.number() != number || !Arrays.equals(found.bytes(), payload(number))) {
+            throw new AssertionError(number + " " + found.number());
+        }
+        return found;
     }
 
     private void recover() {
