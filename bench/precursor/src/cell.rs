@@ -45,10 +45,12 @@ pub struct Figures {
     pub late: u64,
     /// Duration of opening.
     pub open: u64,
+    /// CPU time of the process while it appended, per 10,000 of the wall time; 0 = not measured.
+    pub cpu: u64,
 }
 
 impl Figures {
-    fn fields(&self) -> [u64; 11] {
+    fn fields(&self) -> [u64; 12] {
         [
             self.count,
             self.p50,
@@ -61,6 +63,7 @@ impl Figures {
             self.due_max,
             self.late,
             self.open,
+            self.cpu,
         ]
     }
 
@@ -70,10 +73,10 @@ impl Figures {
 
     fn parse(line: &str) -> Result<Figures> {
         let fields: Vec<u64> = line.split(' ').map(str::parse).collect::<Result<_, _>>()?;
-        let [count, p50, p999, p9999, max, slow, preempted, due_p999, due_max, late, open] = fields[..] else {
+        let [count, p50, p999, p9999, max, slow, preempted, due_p999, due_max, late, open, cpu] = fields[..] else {
             bail!("a cell printed: {line}");
         };
-        Ok(Figures { count, p50, p999, p9999, max, slow, preempted, due_p999, due_max, late, open })
+        Ok(Figures { count, p50, p999, p9999, max, slow, preempted, due_p999, due_max, late, open, cpu })
     }
 }
 
@@ -185,14 +188,14 @@ pub fn run(dir: &Path, seconds: u64, way: Method, condition: Condition, scheduli
     // SAFETY: prctl takes plain numbers here; it sets this thread's timer slack to 1 ns.
     unsafe { libc::prctl(libc::PR_SET_TIMERSLACK, 1) };
     let stop = AtomicBool::new(false);
-    let preempted = std::thread::scope(|scope| {
+    let (preempted, cpu) = std::thread::scope(|scope| {
         if condition == Condition::Fork {
             scope.spawn(|| fork_until(&stop));
         }
         // After the helper threads have started, which would inherit the CPU.
         let mut done = settle(scheduling);
         let record = [0x61; RECORD];
-        let begun = Instant::now();
+        let (begun, cpu_begun) = (Instant::now(), cpu_ns());
         let mut preempted = 0;
         for i in 0..if done.is_ok() { count } else { 0 } {
             let due = INTERVAL * u32::try_from(i).unwrap_or(u32::MAX);
@@ -221,12 +224,13 @@ pub fn run(dir: &Path, seconds: u64, way: Method, condition: Condition, scheduli
             }
         }
         stop.store(true, Ordering::Relaxed);
-        done.map(|()| preempted)
+        let cpu = (cpu_ns() - cpu_begun) * 10_000 / ns(begun.elapsed()).max(1);
+        done.map(|()| (preempted, cpu))
     })?;
     let late = writer.late();
     // Not closed: the parent kills this process after it has read the line.
     std::mem::forget(writer);
-    Ok(Figures { preempted, late, open, ..figures(service, from_due) })
+    Ok(Figures { preempted, late, open, cpu, ..figures(service, from_due) })
 }
 
 fn settle(scheduling: Scheduling) -> Result<()> {
@@ -245,6 +249,18 @@ fn switches_and_faults() -> (i64, i64) {
         usage
     };
     (usage.ru_nivcsw, usage.ru_minflt + usage.ru_majflt)
+}
+
+/// CPU time of this process, ns.
+fn cpu_ns() -> u64 {
+    // SAFETY: rusage consists of integers, for which zero is valid, and it outlives the call that fills it in.
+    let usage = unsafe {
+        let mut usage: libc::rusage = std::mem::zeroed();
+        libc::getrusage(libc::RUSAGE_SELF, &raw mut usage);
+        usage
+    };
+    let ns = |time: libc::timeval| time.tv_sec * 1_000_000_000 + time.tv_usec * 1_000;
+    u64::try_from(ns(usage.ru_utime) + ns(usage.ru_stime)).unwrap_or(0)
 }
 
 fn ns(duration: Duration) -> u64 {

@@ -24,7 +24,7 @@ fn compile(classes: &Path) -> Result<()> {
     let here = Path::new(env!("CARGO_MANIFEST_DIR"));
     let library = here.join("../../precursor/java/src/main/java/example/flatwater/precursor");
     let mut files: Vec<PathBuf> = std::fs::read_dir(library)?.flatten().map(|entry| entry.path()).collect();
-    files.push(here.join("java/Cell.java"));
+    files.extend(["Cell.java", "Loop.java"].map(|name| here.join("java").join(name)));
     let changed = |file: &PathBuf| file.metadata().and_then(|m| m.modified()).ok();
     let newest = files.iter().filter_map(changed).max();
     if changed(&classes.join("Cell.class")) > newest {

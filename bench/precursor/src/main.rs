@@ -5,6 +5,7 @@
 //!
 //!     cargo run --release -p precursor-bench -- matrix --dir /srv/scratch --seconds 5 --rounds 5
 //!     cargo run --release -p precursor-bench -- speed --dir /srv/scratch
+//!     cargo run --release -p precursor-bench -- seek --dir /srv/scratch
 
 mod cell;
 mod chronicle;
@@ -12,6 +13,7 @@ mod java;
 mod loads;
 mod place;
 mod rivals;
+mod seek;
 mod speed;
 mod table;
 mod uring;
@@ -62,6 +64,13 @@ enum Verb {
     Speed {
         #[arg(long)]
         dir: PathBuf,
+    },
+    /// Compare seeks with the index of a file to seeks that scan it.
+    Seek {
+        #[arg(long)]
+        dir: PathBuf,
+        #[arg(long, default_value_t = 1_000_000)]
+        records: u64,
     },
     /// One cell, started by `matrix`. Waits for a line on standard input until it is in its cgroup.
     #[command(hide = true)]
@@ -131,6 +140,7 @@ fn main() -> Result<()> {
             print!("{}", table.text());
         }
         Verb::Speed { dir } => speed::run(&dir)?,
+        Verb::Seek { dir, records } => seek::run(&dir, records)?,
         Verb::Cell { dir, seconds, way, condition, scheduling } => {
             await_start()?;
             println!("{}", cell::run(&dir, seconds, way, condition, scheduling)?.line());

@@ -46,8 +46,50 @@ pub fn run(dir: &Path) -> Result<()> {
         rates.sort_unstable();
         println!("  {label:<16} {:>5}  ({}..{})", rates[ROUNDS / 2], rates[0], rates[ROUNDS - 1]);
     }
+    println!("producers of 220 B, framed, MB/s together: on one file of `open_many`, and each on a file");
+    for producers in [1, 2, 4] {
+        let mut rates = [Vec::new(), Vec::new()];
+        for _ in 0..ROUNDS {
+            rates[0].push(together(dir, producers, true)?);
+            rates[1].push(together(dir, producers, false)?);
+        }
+        rates.iter_mut().for_each(|rates| rates.sort_unstable());
+        let shown = rates.map(|rates| format!("{} ({}..{})", rates[ROUNDS / 2], rates[0], rates[ROUNDS - 1]));
+        println!("  {producers}: {}, {}", shown[0], shown[1]);
+    }
+    for number in 0..4 {
+        std::fs::remove_file(dir.join(format!("speed{number}")))?;
+    }
     std::fs::remove_file(dir.join("speed"))?;
     Ok(())
+}
+
+/// Rate of several producers that append 128 MiB, on one file or each on a file.
+fn together(dir: &Path, producers: usize, shared: bool) -> Result<u64> {
+    const BYTES: usize = 128 << 20;
+    let options = |number: usize| {
+        let path = dir.join(format!("speed{number}"));
+        Options::new(path).mode(Mode::Ring).framing(Framing::Records).existing(Existing::Replace).ring_bytes(16 << 20)
+    };
+    let mut logs = vec![options(0).open_many()?];
+    for number in 1..producers {
+        logs.push(if shared { logs[0].clone() } else { options(number).open_many()? });
+    }
+    let begun = Instant::now();
+    std::thread::scope(|scope| -> Result<()> {
+        let append = |log: &precursor::ManyAppender| -> Result<()> {
+            for _ in 0..BYTES / 220 / producers {
+                log.append(&[0x61; 220])?;
+            }
+            Ok(())
+        };
+        let threads: Vec<_> = logs.iter().map(|log| scope.spawn(move || append(log))).collect();
+        threads.into_iter().try_for_each(|thread| thread.join().map_err(|_| anyhow::anyhow!("a producer panicked"))?)
+    })?;
+    let rate = BYTES as u128 * 1000 / begun.elapsed().as_nanos();
+    logs.truncate(if shared { 1 } else { producers });
+    logs.into_iter().try_for_each(|log| log.close().map(drop))?;
+    Ok(u64::try_from(rate)?)
 }
 
 fn options(dir: &Path, mode: Mode) -> Options {

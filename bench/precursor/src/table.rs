@@ -36,7 +36,7 @@ impl Table {
                 let _ = writeln!(out, "\n{}", condition.name());
                 let _ = writeln!(
                     out,
-                    "  {:<10} {:>4} {:>8} {:>9} {:>10} {:>21} {:>6} {:>9} {:>10} {:>10} {:>5} {:>8}",
+                    "  {:<10} {:>4} {:>8} {:>9} {:>10} {:>21} {:>6} {:>9} {:>10} {:>10} {:>5} {:>8} {:>6}",
                     "method",
                     "runs",
                     "p50",
@@ -48,7 +48,8 @@ impl Table {
                     "due p99.9",
                     "due max",
                     "late",
-                    "open ms"
+                    "open ms",
+                    "CPU %"
                 );
             }
             let median = |of: fn(&Figures) -> u64| {
@@ -60,7 +61,7 @@ impl Table {
             let most = runs.iter().map(|f| f.max).max().unwrap_or(0);
             let _ = writeln!(
                 out,
-                "  {:<10} {:>4} {:>8} {:>9} {:>10} {:>21} {:>6} {:>9} {:>10} {:>10} {:>5} {:>8}",
+                "  {:<10} {:>4} {:>8} {:>9} {:>10} {:>21} {:>6} {:>9} {:>10} {:>10} {:>5} {:>8} {:>6.2}",
                 way.name(),
                 runs.len(),
                 us(median(|f| f.p50)),
@@ -73,6 +74,7 @@ impl Table {
                 us(runs.iter().map(|f| f.due_max).max().unwrap_or(0)),
                 runs.iter().map(|f| f.late).sum::<u64>(),
                 us(runs.iter().map(|f| f.open).max().unwrap_or(0) / 1000),
+                median(|f| f.cpu) as f64 / 100.0,
             );
         }
         out
@@ -80,7 +82,7 @@ impl Table {
 
     pub fn tsv(&self) -> String {
         let mut out =
-            "condition\tway\trun\tcount\tp50_ns\tp999_ns\tp9999_ns\tmax_ns\tover_1ms\tpreempted\tdue_p999_ns\tdue_max_ns\tlate\topen_ns\n"
+            "condition\tway\trun\tcount\tp50_ns\tp999_ns\tp9999_ns\tmax_ns\tover_1ms\tpreempted\tdue_p999_ns\tdue_max_ns\tlate\topen_ns\tcpu_10000\n"
                 .to_owned();
         for ((condition, way), runs) in &self.cells {
             for (run, figures) in runs.iter().enumerate() {
