@@ -131,7 +131,7 @@ fn each_table_alone_leads_to_its_cause() {
     let Some(folder) = cases() else { return };
     for (name, causes, words) in [
         ("sdet-2.2.3-vmstat.txt", &[CauseId::OrphanedBuffers][..], &["72.3 MiB"][..]),
-        ("sdet-2.2.5-vmstat.txt", &[CauseId::Quiet], &[]),
+        ("sdet-2.2.5-vmstat.txt", &[CauseId::NotEnough], &["averages"]),
         ("graphdb-mode1-sar-B.txt", &[CauseId::ZoneReclaimThrash], &["6222811"]),
         ("maildir-leak-free.txt", &[CauseId::PageLeak], &["9.92 GiB"]),
         // One reading of `free` neither shows a stall nor rules one out.

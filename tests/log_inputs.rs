@@ -42,7 +42,8 @@ fn every_row_of_the_functions_histograms_counts() {
 #[test]
 fn a_usb_line_beside_vmstat_changes_nothing() {
     let (with, _) = explained("vmstat-and-usb-line.txt");
-    assert_eq!(with.conclusion, Conclusion::Quiet, "{with:#?}");
+    let first = &with.findings[0];
+    assert!(first.headline.contains("averages") && first.against.is_empty(), "{with:#?}");
 }
 
 #[test]

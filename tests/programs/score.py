@@ -80,6 +80,8 @@ def evidence_class(finding):
         return "Quiet"
     if cause == "bracketed" and duration == "measured":
         return "Traced"
+    if cause == "by-channel":
+        return "Channels"
     return "Stacks" if cause in ("by-stack", "by-elimination") else "Counters"
 
 

@@ -31,6 +31,46 @@ fn first_batch() -> u32 {
 /// Batches that were first scored without being seen, and then read completely.
 const READ_WHOLE: std::ops::RangeInclusive<u32> = 6..=21;
 
+/// Tools of averages, counters and levels, whose figures do not show a stall of 40 ms.
+const AVERAGES: &[&str] = &[
+    "atop",
+    "biotop",
+    "cachestat",
+    "cgroup",
+    "cgroup-files",
+    "collectl",
+    "docker-stats",
+    "dstat",
+    "filetop",
+    "free",
+    "iostat",
+    "iotop",
+    "kubectl-top",
+    "loadavg",
+    "loads",
+    "meminfo",
+    "mpstat",
+    "nfsiostat",
+    "nmon",
+    "node-exporter",
+    "pcp",
+    "pg-test-fsync",
+    "pidstat",
+    "pressure",
+    "proc-pid",
+    "proc-vmstat",
+    "ps",
+    "sar",
+    "settings",
+    "slabinfo",
+    "slabtop",
+    "sysctl",
+    "top",
+    "vfsstat",
+    "vmstat",
+    "vmstat-modes",
+];
+
 #[derive(Debug, Deserialize)]
 struct Corpus {
     log: Vec<Log>,
@@ -75,6 +115,11 @@ impl Log {
             cause if cause.starts_with("other:") => Kind::Other,
             _ => Kind::Cause,
         }
+    }
+
+    /// Whether the log holds averages, counters and levels only.
+    pub fn is_of_averages(&self) -> bool {
+        self.formats.iter().all(|format| AVERAGES.contains(&format.as_str()))
     }
 
     /// Whether the log is quiet or has a cause outside the catalogue.

@@ -25,12 +25,20 @@ const FLOORS: [(Part, usize); 2] = [(Part::Work, 568), (Part::Held, 138)];
 /// Maximum share of confident wrong answers in a half, percent.
 const CONFIDENT_WRONG_AT_MOST: usize = 10;
 
-/// One test, since both questions need the answers to the whole corpus.
+/// One test, since all questions need the answers to the whole corpus.
 #[test]
 fn the_score_does_not_fall_and_confidence_is_the_frequency_of_the_held_out_half() {
     let sheet = Sheet::of("flatwater", &corpus::read(), score::flatwater);
     check_floors(&sheet);
     check_confidence(&sheet);
+    check_averages(&sheet);
+}
+
+fn check_averages(sheet: &Sheet) {
+    let averages: Vec<_> = sheet.rows.iter().filter(|(log, _)| log.is_of_averages()).collect();
+    let quiet = averages.iter().filter(|(_, answer)| answer.cause == "quiet");
+    assert_eq!(quiet.map(|(log, _)| log.name.as_str()).collect::<Vec<_>>(), Vec::<&str>::new());
+    assert!(averages.len() > 100, "{} logs of averages", averages.len());
 }
 
 fn check_floors(sheet: &Sheet) {

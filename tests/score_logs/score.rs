@@ -92,7 +92,9 @@ pub fn is_right(log: &Log, cause: &str) -> bool {
     let may_abstain = log.also.iter().any(|also| also == "not-enough") && abstains(cause);
     let listed = cause == log.cause || may_abstain || log.also.iter().any(|also| also == cause);
     match log.kind() {
-        Kind::Cause | Kind::Quiet => listed,
+        Kind::Cause => listed,
+        // Averages show that nothing is wrong for long, and do not exclude a short stall.
+        Kind::Quiet => listed || log.is_of_averages() && cause == "not-enough-to-judge",
         Kind::Other => listed || cause == "quiet" || abstains(cause),
         Kind::NotEnough => listed || abstains(cause),
     }

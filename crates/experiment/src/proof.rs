@@ -58,10 +58,10 @@ pub fn proof(
         }
         return Ok(Proof { scenario: Scenario::load(name)?, fix, notes: Vec::new() });
     }
-    let plan = reproduce::plan(recording, explanation, bounds)?;
     if !has_effect(key.name()) {
         return Err(not_a_setting());
     }
+    let plan = reproduce::plan(recording, explanation, bounds)?;
     Ok(Proof { scenario: Scenario::parse("reproduction", &plan.scenario)?, fix, notes: plan.notes })
 }
 

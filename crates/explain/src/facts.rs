@@ -375,6 +375,14 @@ impl<'a> Facts<'a> {
         header.source == Source::Host && header.scenario.is_none() && named
     }
 
+    /// Whether slow calls were only seen at intervals, asleep: a recording without privileges.
+    #[must_use]
+    pub fn is_polled(&self) -> bool {
+        let hooked = self.recording.header.hooks.iter().any(|hook| hook.state != HookState::Unavailable);
+        let measured = |sum: &CauseSum| sum.by_duration_ns[DurationBasis::Measured as usize] > 0;
+        self.watched_others() && !hooked && self.calls > 0 && !self.sums().any(measured)
+    }
+
     /// Whether the foreground lost enough time to be a problem.
     #[must_use]
     pub fn hurt(&self) -> bool {

@@ -30,6 +30,7 @@ pub mod aggressor;
 pub mod audit;
 pub mod cause;
 mod cgroups;
+mod channel;
 pub mod confidence;
 pub mod counters;
 pub mod disks;

@@ -1,7 +1,7 @@
 //! Finds the lines of an imported log that support a finding: the report of each waiting task with the frame that
 //! names the cause, the kernel's line about a kill or a device, or the tables with the figures.
 
-use flatwater_recording::{Cause, CauseBasis, EventKind, ImportSummary, Recording, SampledTask, Source};
+use flatwater_recording::{About, Cause, CauseBasis, EventKind, ImportSummary, Recording, SampledTask, Source};
 
 use super::cause::CauseId;
 use super::facts::Facts;
@@ -78,43 +78,29 @@ fn of_events(recording: &Recording, import: &ImportSummary, finding: &Finding) -
     found
 }
 
-/// Formats of tables, by what their figures are of.
-const OF_DEVICES: &str = "iostat sar sadf-json atop collectl dstat vmstat vmstat-modes bcc-table pidstat iotop \
-    blkparse btt bpf-histogram pmrep top nmon pressure fio-text fio-json application-log";
-const OF_SWAP: &str = "vmstat sar free top atop bcc-table meminfo proc-vmstat pmrep";
-const OF_CGROUPS: &str = "cgroup cgroup-files pressure docker-stats container-state";
-const OF_SLABS: &str = "slabtop slabinfo meminfo zoneinfo cpu-profile";
-const OF_RECLAIM: &str = "sar vmstat proc-vmstat zoneinfo pressure trace-events drsnoop cpu-profile";
-const OF_FRAGMENTATION: &str = "buddyinfo proc-vmstat settings bcc-table cpu-profile";
-const OF_CPUS: &str = "vmstat sar top perf-sched pressure bpf-histogram atop dstat collectl iostat";
-const OF_NODES: &str = "numactl numastat meminfo zoneinfo settings";
-const OF_WRITEBACK: &str = "meminfo vmstat sar postgresql informix writer-log application-log \
-    slower perf-lock syscall-trace fio-text pressure";
-const OF_KILLS: &str = "container-state kernel-log bcc-table cgroup";
-
-/// The formats whose tables contain the figures of this cause, separated by spaces; `None` if any table may.
-fn formats(cause: CauseId) -> Option<&'static str> {
+/// What the tables with the figures of this cause are about; `None` if any table may contain them.
+fn about(cause: CauseId) -> Option<About> {
     use CauseId as Id;
-    let formats = match cause {
+    Some(match cause {
         Id::DeviceQueueStarved
         | Id::DeviceSlow
         | Id::DeviceWait
         | Id::IoThrottle
         | Id::RequestQueue
-        | Id::SynchronousRead => OF_DEVICES,
-        Id::SwapIn | Id::SwapStorm => OF_SWAP,
-        Id::MemcgOverHigh | Id::MemcgReclaim | Id::CgroupLimitCache | Id::CpuQuota => OF_CGROUPS,
-        Id::InodeCachePressure | Id::OrphanedBuffers | Id::Shrinker | Id::SlabLeak | Id::SlabRefill => OF_SLABS,
+        | Id::SynchronousRead => About::Devices,
+        Id::SwapIn | Id::SwapStorm => About::Swap,
+        Id::MemcgOverHigh | Id::MemcgReclaim | Id::CgroupLimitCache | Id::CpuQuota => About::Cgroups,
+        Id::InodeCachePressure | Id::OrphanedBuffers | Id::Shrinker | Id::SlabLeak | Id::SlabRefill => About::Slabs,
         Id::DirectReclaim
         | Id::KswapdLate
         | Id::NodeReclaim
         | Id::ReclaimThrottle
         | Id::WatermarkTooLow
         | Id::ZoneReclaimDefault
-        | Id::ZoneReclaimThrash => OF_RECLAIM,
-        Id::Compaction | Id::Fragmentation | Id::ThpStall => OF_FRAGMENTATION,
-        Id::CpuContention | Id::HypervisorNoise | Id::MonitorInterference | Id::RunQueue | Id::Steal => OF_CPUS,
-        Id::LowmemExhausted | Id::RemoteSpill => OF_NODES,
+        | Id::ZoneReclaimThrash => About::Reclaim,
+        Id::Compaction | Id::Fragmentation | Id::ThpStall => About::Fragmentation,
+        Id::CpuContention | Id::HypervisorNoise | Id::MonitorInterference | Id::RunQueue | Id::Steal => About::Cpus,
+        Id::LowmemExhausted | Id::RemoteSpill => About::Nodes,
         Id::BlockAllocation
         | Id::CheckpointCriticalSection
         | Id::DirtyBurst
@@ -124,8 +110,8 @@ fn formats(cause: CauseId) -> Option<&'static str> {
         | Id::JournalFull
         | Id::Lock
         | Id::PageWriteback
-        | Id::UnfairThrottling => OF_WRITEBACK,
-        Id::OutOfMemory => OF_KILLS,
+        | Id::UnfairThrottling => About::Writeback,
+        Id::OutOfMemory => About::Kills,
         Id::CacheDropped
         | Id::CompletionWait
         | Id::CompletionWork
@@ -141,18 +127,17 @@ fn formats(cause: CauseId) -> Option<&'static str> {
         | Id::StablePage
         | Id::Unexplained
         | Id::WorkerQueue => return None,
-    };
-    Some(formats)
+    })
 }
 
 /// The whole tables, if no single line names the cause.
 fn of_tables(recording: &Recording, import: &ImportSummary, finding: &Finding) -> Vec<LogLines> {
-    let known = formats(finding.cause);
+    let known = about(finding.cause);
     let counted = matches!(finding.cause_basis, CauseBasis::Counters) || recording.calls.is_empty();
     let own = import.sections.iter().filter(|section| match known {
-        Some(formats) if counted => formats.split(' ').any(|format| format == section.format),
+        Some(about) if counted => section.about.contains(&about),
         // Calls that a tool timed itself are in the tables that it printed.
-        _ => !matches!(section.format.as_str(), "settings" | "kernel-log" | "task-stack" | "ps"),
+        _ => !section.about.contains(&About::State),
     });
     own.map(|section| at(&section.file, section.first, section.last)).collect()
 }
@@ -160,13 +145,38 @@ fn of_tables(recording: &Recording, import: &ImportSummary, finding: &Finding) -
 #[cfg(test)]
 mod tests {
     use super::names;
+    use crate::Finding;
+    use crate::cause::CauseId;
+    use crate::facts::Facts;
     use crate::testing::RecordingBuilder;
-    use flatwater_recording::{Cause, ImportSummary, ReportedBy, SampledTask, Source};
+    use flatwater_recording::{About, Cause, ImportSummary, ReportedBy, SampledTask, Source};
 
     #[test]
     fn a_function_is_matched_as_a_whole_word() {
         assert!(names("[<0>] jbd2_log_wait_commit+0x12/0x34 [jbd2]", "jbd2_log_wait_commit"));
         assert!(!names("jbd2_log_wait_commit_slow+0x12/0x34", "jbd2_log_wait_commit"));
+    }
+
+    #[test]
+    fn a_finding_from_counters_shows_the_tables_that_are_about_its_subject() {
+        let mut import = ImportSummary::default();
+        import.locate("a.txt", ("iostat", &[About::Devices, About::Cpus]), (1, 9));
+        import.locate("a.txt", ("sysctl", &[About::State]), (11, 12));
+        import.locate("a.txt", ("slabtop", &[About::Slabs]), (14, 30));
+        let recording = RecordingBuilder::new()
+            .edit(|recording| {
+                recording.header.source = Source::Import;
+                recording.header.import = Some(import);
+            })
+            .done();
+        let lines = |cause| {
+            let mut finding = Finding::inferred(cause, 0.5, "");
+            super::attach(&Facts::of(&recording), &mut finding);
+            finding.log_lines.iter().map(|lines| lines.first).collect::<Vec<_>>()
+        };
+        assert_eq!(lines(CauseId::DeviceSlow), [1]);
+        assert_eq!(lines(CauseId::SlabLeak), [14]);
+        assert_eq!(lines(CauseId::Unexplained), [1, 14], "any table with figures");
     }
 
     #[test]

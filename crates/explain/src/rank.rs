@@ -9,8 +9,8 @@ use super::focus::Judged;
 use super::precedence::{self, Candidate, Situation};
 use super::victim::Groups;
 use super::{
-    Conclusion, Explanation, Finding, Fix, Focus, Focused, confidence, lead, log_lines, lru, operations, profile,
-    settings, sleepers, slow, stages,
+    Conclusion, Explanation, Finding, Fix, Focus, Focused, channel, confidence, lead, log_lines, lru, operations,
+    profile, settings, sleepers, slow, stages,
 };
 use flatwater_recording::{Gap, Note, Recording};
 
@@ -109,6 +109,7 @@ fn candidates(facts: &Facts<'_>) -> Vec<Candidate> {
     let asked = CauseId::ALL.iter().filter(|id| !ALONE.contains(id) && **id != CauseId::NotObserved);
     let mut candidates: Vec<Candidate> =
         asked.filter_map(|id| find(*id)).map(|finding| Candidate::figures(blamed(finding, facts))).collect();
+    channel::judge(facts, &mut candidates);
     sleepers::add(facts, &mut candidates);
     profile::add(facts, &mut candidates);
     candidates.extend(find(CauseId::NotObserved).map(Candidate::figures));

@@ -33,7 +33,7 @@ fn load_average(text: &str, b: &mut Builder) -> Option<(&'static str, FormatKind
     ];
     let place = b.snapshot("loadavg");
     b.row(place, Table::Cpu, &Entity::named("all"), &cells);
-    Some(("loadavg", FormatKind::Judged))
+    Some(("loadavg", FormatKind::Averages))
 }
 
 /// Reads the value of a cgroup's file, below the command that printed the file.
@@ -64,7 +64,7 @@ fn processors(text: &str, b: &mut Builder) -> Option<(&'static str, FormatKind)>
     let cpus = text.parse::<u32>().ok().filter(|cpus| counted && (1..=8192).contains(cpus))?;
     b.machine.cpus.get_or_insert(cpus);
     b.context_mut().command = None;
-    Some(("settings", FormatKind::Judged))
+    Some(("settings", FormatKind::Averages))
 }
 
 #[cfg(test)]

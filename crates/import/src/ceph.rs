@@ -15,7 +15,7 @@ use flatwater_recording::{Basis, Cause, Column, Entity, OpKind, Table};
 pub const OSD_PERF: Importer = Importer {
     name: "ceph-osd-perf",
     sentence: "ceph osd perf: the commit latency of each OSD.",
-    kind: FormatKind::Judged,
+    kind: FormatKind::Averages,
     anchors: &[Anchor::Table(&["commit_latency"])],
     detect: |cursor| if is_perf_header(cursor.next_text()) { 94 } else { 0 },
     read: read_perf,

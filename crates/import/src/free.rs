@@ -13,7 +13,7 @@ use flatwater_recording::{Column, Entity, Table};
 pub const IMPORTER: Importer = Importer {
     name: "free",
     sentence: "free, old (-/+ buffers/cache) and new (buff/cache), in any unit, once or with -s.",
-    kind: FormatKind::Judged,
+    kind: FormatKind::Averages,
     anchors: &[Anchor::Table(&["buffers", "buff/cache"]), Anchor::Below(&["Swap:"]), Anchor::Common(&["total"])],
     detect,
     read,

@@ -20,7 +20,7 @@ use flatwater_recording::{Column, Entity, Table};
 pub const IMPORTER: Importer = Importer {
     name: "iostat",
     sentence: "iostat, -x, -t, of sysstat 9 to 12.",
-    kind: FormatKind::Judged,
+    kind: FormatKind::Averages,
     anchors: &[Anchor::Table(&["avg-cpu", "Device", "%iowait", "Linux "]), Anchor::Start("svxhndm")],
     detect: |cursor| match cursor.next_text() {
         text if is_cpu_header(text) || is_device_header(text) => 92,

@@ -21,6 +21,7 @@ pub mod number;
 pub mod text;
 pub mod when;
 
+mod about;
 mod app;
 mod bcc;
 mod block_trace;

@@ -20,7 +20,7 @@ use flatwater_recording::{Column, DeviceTrouble, Entity, EventKind, Table};
 pub const NFSIOSTAT: Importer = Importer {
     name: "nfsiostat",
     sentence: "nfsiostat: operations of NFS mounts and how long they take.",
-    kind: FormatKind::Judged,
+    kind: FormatKind::Averages,
     anchors: &[Anchor::Table(&["rpc bklog", " mounted on ", "retrans"])],
     detect: |cursor| {
         let named = mount(cursor.next_text()).is_some() && (1..4).any(|ahead| has(cursor, ahead, is_backlog));
@@ -32,7 +32,7 @@ pub const NFSIOSTAT: Importer = Importer {
 pub const MOUNTSTATS: Importer = Importer {
     name: "mountstats",
     sentence: "/proc/self/mountstats, mountstats, nfsstat -c: operations of NFS mounts since they were mounted.",
-    kind: FormatKind::Judged,
+    kind: FormatKind::Averages,
     anchors: &[Anchor::Table(&[" mounted on ", "Client rpc stats", "retrans", "per-op statistics"])],
     detect: |cursor| match cursor.next_text().trim() {
         text if text.starts_with("device ") && text.contains(" mounted on ") && text.contains(" with fstype ") => 92,

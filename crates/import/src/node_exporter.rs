@@ -13,7 +13,7 @@ use flatwater_recording::{Entity, Table};
 pub const IMPORTER: Importer = Importer {
     name: "node-exporter",
     sentence: "Metrics of node_exporter, one scrape or several.",
-    kind: FormatKind::Judged,
+    kind: FormatKind::Averages,
     anchors: &[
         Anchor::Table(&["# HELP ", "# TYPE ", "node_"]),
         Anchor::Line(&["promhttp_"]),

@@ -15,7 +15,7 @@ use flatwater_recording::{Column, ColumnKind, Entity};
 pub const IMPORTER: Importer = Importer {
     name: "pmrep",
     sentence: "pmrep and pmval of PCP: kernel.all.*, mem.*, swap.*, disk.*.",
-    kind: FormatKind::Judged,
+    kind: FormatKind::Averages,
     anchors: &[
         Anchor::Table(&["metric:", "kernel.all", "mem.util", "disk.all", "disk.dev"]),
         Anchor::Start("kmsdnphfT"),

@@ -12,7 +12,7 @@ use flatwater_recording::OpKind;
 pub const IMPORTER: Importer = Importer {
     name: "pg-test-fsync",
     sentence: "pg_test_fsync: the mean time of synced writes, by method.",
-    kind: FormatKind::Judged,
+    kind: FormatKind::Averages,
     anchors: &[
         Anchor::Table(&[
             "usecs/op",

@@ -16,7 +16,7 @@ use flatwater_recording::{Column, Entity, Table};
 pub const IMPORTER: Importer = Importer {
     name: "pidstat",
     sentence: "pidstat -d, also with -h, -t and -H.",
-    kind: FormatKind::Judged,
+    kind: FormatKind::Averages,
     anchors: &[Anchor::Table(&["kB_rd", "Linux "])],
     detect: |cursor| match cursor.peek() {
         Some(line) if header(&line).is_some() => 95,

@@ -12,7 +12,7 @@ use flatwater_recording::{Column, Entity, ReportedBy, SampledTask, Table};
 pub const IMPORTER: Importer = Importer {
     name: "proc-pid",
     sentence: "/proc/PID/status and /proc/PID/io.",
-    kind: FormatKind::Judged,
+    kind: FormatKind::Averages,
     anchors: &[Anchor::Table(&["Name:", "State:", "rchar", "wchar", "syscr", "syscw", "read_bytes", "write_bytes"])],
     detect: |cursor| {
         let below = || (1..8).filter_map(|ahead| cursor.ahead(ahead)).any(|line| line.text.starts_with("State:"));

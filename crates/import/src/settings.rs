@@ -12,7 +12,7 @@ use flatwater_recording::knob;
 pub const IMPORTER: Importer = Importer {
     name: "settings",
     sentence: "sysctl, files of /proc/sys and transparent_hugepage, uname; df, mount, lsblk and lscpu are passed over.",
-    kind: FormatKind::Judged,
+    kind: FormatKind::Averages,
     anchors: &[
         Anchor::Table(&["Filesystem ", "MOUNTPOINT", "MAJ:MIN", "Architecture:"]),
         Anchor::Line(&["vm.", "/proc/sys/", "transparent_hugepage", "GNU/Linux"]),

@@ -19,7 +19,7 @@ use flatwater_recording::{Column, Entity, EventKind, Table};
 pub const IMPORTER: Importer = Importer {
     name: "vmstat",
     sentence: "vmstat of procps from 1999 on, with and without -n, -t, -w, -a and -S.",
-    kind: FormatKind::Judged,
+    kind: FormatKind::Averages,
     anchors: &[Anchor::Table(&["procs", "swpd"]), Anchor::Start(DIGITS), Anchor::Common(&[" avm", " swap"])],
     detect,
     read,

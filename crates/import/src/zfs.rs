@@ -26,7 +26,7 @@ pub const STATUS: Importer = Importer {
 pub const ARC: Importer = Importer {
     name: "zfs-arc",
     sentence: "arcstat, arc_summary, /proc/spl/kstat: the cache of ZFS; recognized, but not evidence of stalls.",
-    kind: FormatKind::Judged,
+    kind: FormatKind::Averages,
     anchors: &[
         Anchor::Table(&["arcsz", "ZFS Subsystem Report", "ARC status:", "ARC Summary:"]),
         Anchor::Common(&["time", " 0x"]),

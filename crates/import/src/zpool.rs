@@ -14,7 +14,7 @@ use flatwater_recording::schema::disks;
 pub const IMPORTER: Importer = Importer {
     name: "zpool-iostat",
     sentence: "zpool iostat, -v and -l: operations, bytes and waits of ZFS pools.",
-    kind: FormatKind::Judged,
+    kind: FormatKind::Averages,
     anchors: &[Anchor::Table(&["bandwidth"])],
     detect: |cursor| if is_header(cursor.next_text()) { 92 } else { 0 },
     read,

@@ -169,6 +169,8 @@ named_enum! {
         Bracketed => "bracketed",
         /// A kernel stack of the thread names the cause.
         Stack => "by-stack",
+        /// The one function of the stack that an ordinary user may read names the cause.
+        Channel => "by-channel",
         /// A counter of the kernel rose during that time, so this cause is possible.
         Counters => "by-counters",
         /// Nothing else was observed in that time.

@@ -49,12 +49,44 @@ const LINE_BYTES_MAX: usize = 240;
 pub struct SectionRead {
     /// Name of the file or of the paste.
     pub file: String,
-    /// Name of its format.
+    /// Name of the format.
     pub format: String,
+    /// What the figures are about; empty in recordings of older builds.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub about: Vec<About>,
     /// Counted from 1.
     pub first: u32,
     /// The last line, counted from 1.
     pub last: u32,
+}
+
+/// What the figures of a table are about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+#[non_exhaustive]
+pub enum About {
+    /// Requests to devices, and waits for them.
+    Devices,
+    /// Pages swapped in and out.
+    Swap,
+    /// Memory and limits of control groups.
+    Cgroups,
+    /// Caches of kernel objects.
+    Slabs,
+    /// Scans for pages to free.
+    Reclaim,
+    /// Free blocks by size, compaction and huge pages.
+    Fragmentation,
+    /// Use of CPUs, and waits for one.
+    Cpus,
+    /// Memory of NUMA nodes and zones.
+    Nodes,
+    /// Dirty pages, and writes to files and journals.
+    Writeback,
+    /// Processes that the kernel killed.
+    Kills,
+    /// Settings, stacks and lists of tasks, which hold no times of calls.
+    State,
 }
 
 /// One line of the text; a long line is cut.
@@ -121,9 +153,12 @@ pub struct FormatRead {
 #[serde(rename_all = "kebab-case")]
 #[non_exhaustive]
 pub enum FormatKind {
-    /// Figures that rules judge as good or bad; also the value in recordings of older builds.
+    /// Operations, events or stacks that rules judge; in recordings of older builds, averages as well.
     #[default]
     Judged,
+    /// Averages over an interval, counters, levels and settings. Rules judge them, but a stall shorter than the interval
+    /// need not show.
+    Averages,
     /// A kernel log.
     KernelLog,
     /// A server's log of slow operations.
@@ -141,6 +176,12 @@ pub enum FormatKind {
 }
 
 impl FormatKind {
+    /// Whether figures of this kind are about single operations, so that a short stall shows.
+    #[must_use]
+    pub fn times_operations(self) -> bool {
+        matches!(self, FormatKind::Judged | FormatKind::ServerLog | FormatKind::TimedCalls | FormatKind::TimedRequests)
+    }
+
     fn is_default(&self) -> bool {
         *self == FormatKind::default()
     }
@@ -217,10 +258,10 @@ impl ImportSummary {
     }
 
     /// Where a format stood.
-    pub fn locate(&mut self, file: &str, format: &str, first: u32, last: u32) {
+    pub fn locate(&mut self, file: &str, (format, about): (&str, &[About]), (first, last): (u32, u32)) {
         if self.sections.len() < SECTIONS_MAX {
             let (file, format) = (file.to_owned(), format.to_owned());
-            self.sections.push(SectionRead { file, format, first, last });
+            self.sections.push(SectionRead { file, format, about: about.to_vec(), first, last });
         }
     }
 

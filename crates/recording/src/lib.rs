@@ -85,7 +85,7 @@ pub use header::{
     Clock, Endianness, Header, HookState, HookStatus, Losses, Machine, NodeShape, Noise, OwnCost, Source, Target,
 };
 pub use imported::{
-    FormatKind, FormatRead, IgnoredLines, ImportSummary, LineRange, SectionRead, SourceLine, TEXT_BYTES_MAX,
+    About, FormatKind, FormatRead, IgnoredLines, ImportSummary, LineRange, SectionRead, SourceLine, TEXT_BYTES_MAX,
 };
 pub use knob::{KNOBS, Knob, KnobError, KnobKind, KnobPlace, lru_gen_runs};
 pub use latency::LatencyBucket;

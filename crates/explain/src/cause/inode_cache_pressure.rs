@@ -1,6 +1,6 @@
 //! inode-cache-pressure: inodes are evicted, and their page cache with them.
 
-use super::{CauseEntry, CauseId};
+use super::{CauseEntry, CauseId, slab_leak};
 use crate::counters::lasting;
 use crate::facts::Facts;
 use crate::{Evidence, Finding, Fix};
@@ -45,20 +45,16 @@ fn find(facts: &Facts<'_>) -> Option<Finding> {
 const INODES_BYTES_MIN: f64 = 16.0 * 1_073_741_824.0;
 const INODES_SHARE_MIN: f64 = 0.4;
 
-/// Caches of inodes that have no page on a disk: sockets, and files of memory or of the kernel. Reclaim does not write
-/// them, and most are in use as long as they exist.
-const NOT_OF_FILES: &[&str] = &["sock_", "shmem_", "proc_", "rpc_", "mqueue_", "hugetlbfs_"];
-
-fn is_of_files(cache: &str) -> bool {
-    cache.contains("inode") && NOT_OF_FILES.iter().all(|start| !cache.starts_with(start))
-}
-
 /// From slabtop: the inodes of one file system are most of a large slab.
 fn from_caches(facts: &Facts<'_>) -> Option<Finding> {
-    let caches = super::slab_leak::sizes(facts);
+    let caches = slab_leak::sizes(facts);
     let all: f64 = caches.iter().map(|(_, bytes)| bytes).sum();
     let (name, bytes) = caches.iter().max_by(|a, b| a.1.total_cmp(&b.1))?;
-    if !is_of_files(name) || *bytes < INODES_BYTES_MIN || *bytes < INODES_SHARE_MIN * all || !facts.may_infer() {
+    if !slab_leak::holds_inodes_of_files(name)
+        || *bytes < INODES_BYTES_MIN
+        || *bytes < INODES_SHARE_MIN * all
+        || !facts.may_infer()
+    {
         return None;
     }
     let text = format!("{name} holds {}, {:.0} % of all listed slab", Bytes(*bytes as u64), 100.0 * bytes / all);

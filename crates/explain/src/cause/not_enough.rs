@@ -1,10 +1,11 @@
 //! not-enough-to-judge: the log shows neither a cause nor figures that exclude one.
 
-use super::{CauseEntry, CauseId};
+use super::{CauseEntry, CauseId, quiet};
+use crate::exclude::{self, Resolution};
 use crate::facts::Facts;
-use crate::finding::NO_CONFIDENCE;
+use crate::finding::{NO_CONFIDENCE, SETTLE_RECORD};
 use crate::operations::operations;
-use crate::{Finding, exclude};
+use crate::{Finding, channel};
 use flatwater_recording::Source;
 use flatwater_recording::units::Nanos;
 
@@ -13,55 +14,80 @@ pub const ENTRY: CauseEntry = CauseEntry {
     span: None,
     headline: "not enough to judge: the log shows no known cause, and no figure in it excludes one",
     mechanism: "A log shows only what its tool counts. Memory at one moment shows nothing about devices, a list of \
-        caches nothing about waits, an application's complaint nothing about what it waited for. Where no rule finds \
-        a cause and no figure excludes the usual ones, `quiet` would be a guess.",
+        caches nothing about waits, an application's complaint nothing about what it waited for. Averages over a \
+        second do not show a write of 40 ms. Where no rule finds a cause and no figure excludes the usual ones, \
+        `quiet` would be a guess.",
     kernels: "All.",
     in_spans: "No call was timed.",
-    in_counters: "None that decides: a snapshot without its time, an unrelated table, or lines that could not be read.",
-    against: "Figures over some time that show short queues, no scans, no swapping and little pressure: then the \
-        conclusion is quiet.",
+    in_counters: "None that decides: averages without a problem, a snapshot without its time, an unrelated table, or \
+        lines that could not be read.",
+    against: "Operations that the log times one by one, all of them short: then the conclusion is quiet.",
     fix: "None before it is measured.",
     prove: "Take the measurement that the finding names while the stall lasts.",
     sources: &[],
     find,
 };
 
-/// For logs without any other finding, and for host recordings with few operations. Watched programs without timed
-/// operations are `not-observed`.
+/// For logs without any other finding that do not time operations, or whose figures suggest a stall, and for host
+/// recordings with few operations. Watched programs without timed operations are `not-observed`.
 fn find(facts: &Facts<'_>) -> Option<Finding> {
     if facts.recording.header.source != Source::Import {
         return of_few_operations(facts);
     }
     let view = exclude::view(facts);
-    let moment = is_moment_of_memory(facts, &view);
-    if view.is_quiet() && !moment {
+    let calm = view.is_quiet();
+    let moment = calm && is_moment_of_memory(facts, &view);
+    let averages = calm && exclude::resolution(facts) == Resolution::Averages;
+    if calm && !moment && !averages {
         return None;
     }
-    let mut finding =
-        Finding::inferred(CauseId::NotEnough, NO_CONFIDENCE, if moment { MOMENT } else { ENTRY.headline });
+    let headline = match (moment, averages) {
+        (true, _) => MOMENT,
+        (false, true) => AVERAGES,
+        (false, false) => ENTRY.headline,
+    };
+    let mut finding = Finding::inferred(CauseId::NotEnough, NO_CONFIDENCE, headline);
     finding.evidence.extend(exclude::basis(facts));
     finding.evidence.extend(view.excluded.iter().map(|one| one.evidence.clone()));
     finding.against.extend(view.suspicious.iter().map(|one| one.evidence.clone()));
     finding.settle = view.settle().to_owned();
+    if averages {
+        finding.evidence.extend(quiet::shortest(facts, false));
+        finding.evidence.extend(quiet::levels(facts));
+        finding.against.extend(exclude::unjudged(facts, &view).map(|part| part.evidence()));
+        if !moment {
+            finding.settle = SETTLE_RECORD.to_owned();
+        }
+    }
     Some(finding)
 }
 
 const MOMENT: &str = "not enough to judge: at one moment memory was not short; the figures show nothing of devices, \
                       journals, CPU limits or locks";
+const AVERAGES: &str = "not enough to judge: nothing in these figures points to a known cause, but they are averages \
+                        and counters, which do not show a stall of some ms";
 
 /// Whether the log excludes only a memory shortage, and by a single reading of memory levels.
 fn is_moment_of_memory(facts: &Facts<'_>, view: &exclude::View) -> bool {
     let once = facts.recording.series.iter().all(|series| series.at_ns().first() == series.at_ns().last());
     let levels = |shown: &exclude::Shown| shown.matter == exclude::Matter::Memory && shown.evidence.unit == "%";
-    once && !facts.timed() && view.is_quiet() && view.excluded.iter().all(levels)
+    once && !facts.timed() && view.excluded.iter().all(levels)
 }
 
 /// A recording of this host needs at least this many operations and this duration for `quiet`.
 const OPERATIONS_MIN: u64 = 20;
 const RECORDED_NS_MIN: u64 = 1_000_000_000;
 
-/// A host recording that timed few operations, or lasted too short a time.
+/// A host recording that timed few operations, lasted too short a time, or saw only calls that slept for long.
 fn of_few_operations(facts: &Facts<'_>) -> Option<Finding> {
+    if facts.is_polled() {
+        let headline = format!(
+            "not enough to judge: {} calls slept for {} or longer; without privileges no other call is seen",
+            facts.calls,
+            Nanos(facts.threshold_ns)
+        );
+        return Some(Finding::inferred(CauseId::NotEnough, NO_CONFIDENCE, headline).settle(channel::ROOT_ADDS));
+    }
     let of_host = facts.recording.header.source == Source::Host;
     let all = operations(facts.recording);
     let operations = all.iter().fold(0_u64, |sum, line| sum.saturating_add(line.count));
@@ -123,13 +149,13 @@ mod tests {
     }
 
     #[test]
-    fn idle_figures_over_time_are_quiet_and_say_which() {
+    fn idle_figures_over_time_say_what_they_exclude_and_are_not_quiet() {
         let idle: Vec<i64> = (0..20).map(|second| second * 980_000_000).collect();
         let wait: Vec<i64> = (0..20).map(|second| second * 1_000_000).collect();
         let all = Entity::named("all");
         let builder = RecordingBuilder::new().counters(Table::Cpu, &all, &[("idle_ns", &idle), ("iowait_ns", &wait)]);
         let explanation = pasted(builder.gauges(Table::Cpu, &all, &[("procs_blocked", &[0; 20])]));
-        assert_eq!(explanation.conclusion, Conclusion::Quiet);
+        assert_eq!(explanation.conclusion, Conclusion::NotEnough);
         let text = crate::testing::evidence_text(&explanation.findings[0]);
         assert!(text.contains("waited for I/O"), "{text}");
     }

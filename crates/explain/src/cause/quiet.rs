@@ -35,7 +35,7 @@ const OPERATIONS_SHOWN: usize = 3;
 /// A log without timed calls that is shorter than this shows only a moment.
 const MOMENT_NS: u64 = 10_000_000_000;
 
-/// Always returns a finding: it is called last.
+/// Always returns a finding: it is called last, and for a log only if that log times operations.
 fn find(facts: &Facts<'_>) -> Option<Finding> {
     let seen = facts.timed();
     let sampled = facts.recording.series.iter().any(|series| series.at_ns().first() != series.at_ns().last());
@@ -89,7 +89,7 @@ fn find(facts: &Facts<'_>) -> Option<Finding> {
         finding.evidence.extend(view.excluded.iter().map(|shown| shown.evidence.clone()));
         finding.headline =
             "nothing in these figures points to a known cause of stalls as long as they could show".to_owned();
-        finding.weight = if seen { 0.8 } else { 0.4 + 0.1 * (view.matters().min(3) as f64) };
+        finding.weight = 0.8;
         if let Some(part) = exclude::unjudged(facts, &view) {
             finding.against.push(part.evidence());
             finding.weight = finding.weight.min(UNJUDGED_CONFIDENCE_MAX);
@@ -107,7 +107,7 @@ fn find(facts: &Facts<'_>) -> Option<Finding> {
 }
 
 /// The shortest stall that the recording could show.
-fn shortest(facts: &Facts<'_>, seen: bool) -> Option<Evidence> {
+pub(super) fn shortest(facts: &Facts<'_>, seen: bool) -> Option<Evidence> {
     if seen {
         let timed = facts.recording.header.source != Source::Import && facts.threshold_ns > 0;
         let lost = if facts.recording.header.losses.any() { ", unless its events were lost" } else { "" };
@@ -140,8 +140,8 @@ fn step_ns(series: &Series) -> Option<u64> {
     steps.filter(|step_ns| *step_ns > 0).min()
 }
 
-/// Figures of a log without timed calls: memory, watermarks, CPUs, swap.
-fn levels(facts: &Facts<'_>) -> Vec<Evidence> {
+/// Figures of a recording without timed calls: memory, watermarks, CPUs, swap.
+pub(super) fn levels(facts: &Facts<'_>) -> Vec<Evidence> {
     let mut evidence = Vec::new();
     let get = |column: Column| facts.meminfo(column).map(|bytes| bytes as f64);
     if let (Some(total), Some(free)) = (get(meminfo::MEM_TOTAL_BYTES), get(meminfo::MEM_FREE_BYTES)) {

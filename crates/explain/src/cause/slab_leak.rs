@@ -203,7 +203,17 @@ pub fn sizes(facts: &Facts<'_>) -> Vec<(String, f64)> {
 #[must_use]
 pub fn of_files(name: &str) -> bool {
     let known = ["dentry", "buffer_head", "radix_tree_node", "xfs_ili", "xfs_buf"];
-    name.contains("inode") || known.contains(&name)
+    holds_inodes_of_files(name) || known.contains(&name)
+}
+
+/// Caches of inodes that have no page on a disk: sockets, and files of memory or of the kernel. Reclaim does not write
+/// them, and most are in use as long as they exist.
+const NOT_OF_FILES: &[&str] = &["sock_", "shmem_", "proc_", "rpc_", "mqueue_", "hugetlbfs_"];
+
+/// Caches of inodes of files on a disk.
+#[must_use]
+pub fn holds_inodes_of_files(cache: &str) -> bool {
+    cache.contains("inode") && NOT_OF_FILES.iter().all(|start| !cache.starts_with(start))
 }
 
 /// `Slab` of /proc/meminfo without `SUnreclaim`.
@@ -340,6 +350,18 @@ mod tests {
         assert!(once.headline.ends_with("holds most of the slab") && !once.against.is_empty(), "{once:?}");
         assert!(listed("kmalloc-192", &[300]).found(&ENTRY).is_none(), "as on any machine");
         assert!(listed("kmalloc-192", &[900, 2100, 700]).found(&ENTRY).is_none(), "it gives back");
+    }
+
+    #[test]
+    fn reclaim_gives_back_inodes_of_files_only() {
+        let given_back = |name: &str| {
+            let finding = listed(name, &[900, 1400, 2100]).found(&ENTRY).expect("growth");
+            finding.against.iter().any(|one| one.text.contains("reclaim can give this cache back"))
+        };
+        assert!(given_back("xfs_inode") && given_back("dentry"));
+        for name in ["sock_inode_cache", "shmem_inode_cache", "proc_inode_cache", "kmalloc-192"] {
+            assert!(!given_back(name), "{name}");
+        }
     }
 
     #[test]

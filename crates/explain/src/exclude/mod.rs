@@ -37,6 +37,23 @@ pub enum Matter {
     Unjudged,
 }
 
+/// The shortest event that the figures of a log can show.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Resolution {
+    /// Operations were timed one by one: a slow one shows, however short.
+    Operations,
+    /// Averages, counters and levels: a stall shorter than the interval between two readings need not show.
+    Averages,
+}
+
+/// The resolution of this log.
+#[must_use]
+pub fn resolution(facts: &Facts<'_>) -> Resolution {
+    let formats = facts.recording.header.import.as_ref().map_or(&[][..], |import| &import.formats);
+    let timed = formats.is_empty() || formats.iter().any(|read| read.kind.times_operations());
+    if timed && facts.timed() { Resolution::Operations } else { Resolution::Averages }
+}
+
 /// One figure and its subject.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Shown {
@@ -97,15 +114,6 @@ impl View {
     pub fn is_calm(&self, matter: Matter) -> bool {
         let moving = |shown: &&Shown| shown.matter == matter && shown.evidence.unit != "%";
         !self.suspicious.iter().any(|shown| shown.matter == matter) && self.excluded.iter().any(|shown| moving(&shown))
-    }
-
-    /// The number of matters in which trouble is excluded.
-    #[must_use]
-    pub fn matters(&self) -> usize {
-        let mut matters: Vec<Matter> = self.excluded.iter().map(|shown| shown.matter).collect();
-        matters.sort_unstable();
-        matters.dedup();
-        matters.len()
     }
 
     /// The one measurement that would settle the suspicion.

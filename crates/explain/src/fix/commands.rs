@@ -4,7 +4,7 @@
 use flatwater_recording::printable::shell_quoted as quoted;
 use flatwater_recording::{CgroupFile, ControllerName};
 
-use super::step::{Amount, Group, MountOption, Step, SysFile};
+use super::step::{Amount, Figure, Group, MountOption, Step, SysFile};
 
 /// Commands for a root shell of the recorded machine.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -35,7 +35,7 @@ fn of_step(step: &Step) -> Commands {
         Step::File { file, value, old } => of_file(file, value, old.as_deref()),
         Step::RealTime { priority, threads } => real_time(priority, threads),
         Step::Remount { mount_point, options } => remount(&quoted(mount_point), options),
-        Step::Cgroup { group, file, value } => of_cgroup(group, *file, value),
+        Step::Cgroup { group, file, value } => of_cgroup(group, file, value),
         Step::Unit { unit, group, file, value } => of_unit(&quoted(unit), group, *file, value),
         Step::Move { pids, to } => moved(pids, to),
     }
@@ -93,19 +93,18 @@ fn number(disk: &str) -> String {
     format!("$(cat /sys/block/{disk}/dev)")
 }
 
-fn of_cgroup(group: &Group, file: CgroupFile, value: &Amount) -> Commands {
+fn of_cgroup(group: &Group, file: &str, value: &Amount) -> Commands {
     let version = group.controller.version;
-    let Some(name) = file.in_version(version) else { return Commands::default() };
-    let path = format!("{}/{name}", group.directory());
+    let path = format!("{}/{file}", group.directory());
     let path = quoted(&path);
     let (read, new, old) = match value {
-        Amount::Number(number) => (format!("cat {path}"), number.to_string(), "OLD".to_owned()),
+        Amount::Figure(Figure::Number(number)) => (format!("cat {path}"), number.to_string(), "OLD".to_owned()),
         Amount::HalfOfMemory => {
             let usage = if version == 2 { "memory.current" } else { "memory.usage_in_bytes" };
             let usage = format!("{}/{usage}", group.directory());
             (format!("cat {path}"), format!("$(($(cat {}) / 2))", quoted(&usage)), "OLD".to_owned())
         }
-        Amount::Rate { disk, bytes_per_s } => {
+        Amount::Figure(Figure::Rate { disk, bytes_per_s }) => {
             let rate = |value: &str| match version {
                 2 => format!("\"{} wbps={value}\"", number(disk)),
                 _ => format!("\"{} {value}\"", number(disk)),
@@ -130,20 +129,19 @@ fn rate_in_force(disk: &str, path: &str, value: &str, unlimited: &str) -> String
     format!("sed -n \"s/^{disk} .*wbps=\\({value}\\).*/\\1/p\" {path} | grep . || echo {unlimited}")
 }
 
-fn of_unit(unit: &str, group: &Group, file: CgroupFile, value: &Amount) -> Commands {
+fn of_unit(unit: &str, group: &Group, file: CgroupFile, value: &Figure) -> Commands {
     let property = file.unit_property();
     let path = format!("{}/{}", group.directory(), file.name());
     let path = quoted(&path);
     let (read, value, old) = match value {
         // `show` prints a limit as set-property takes it, and no weight that was never set.
-        Amount::Number(number) if file == CgroupFile::CpuWeight => {
+        Figure::Number(number) if file == CgroupFile::CpuWeight => {
             (format!("cat {path}"), number.to_string(), "OLD".to_owned())
         }
-        Amount::Number(number) => {
+        Figure::Number(number) => {
             (format!("systemctl show -p {property} --value {unit}"), number.to_string(), "OLD".to_owned())
         }
-        Amount::HalfOfMemory => return Commands::default(),
-        Amount::Rate { disk, bytes_per_s } => {
+        Figure::Rate { disk, bytes_per_s } => {
             // The file prints `max`, which the property does not accept.
             let read = rate_in_force(disk, path.as_ref(), "[0-9]*", "infinity");
             (read, format!("/dev/{disk} {bytes_per_s}"), format!("/dev/{disk} OLD"))

@@ -6,7 +6,7 @@ use flatwater_recording::{CgroupFile, Controller, ControllerName, KnobPlace, kno
 
 use super::action::{Action, Party, Resource};
 use super::place::Place;
-use super::step::{Amount, Group, MOUNT_OPTIONS, MountOption, Step, SysFile};
+use super::step::{Amount, Figure, Group, MOUNT_OPTIONS, MountOption, Step, SysFile};
 use crate::facts::Facts;
 
 /// (knob, first kernel with the knob, remedy on earlier kernels)
@@ -108,18 +108,18 @@ fn sysctl(key: Key, value: &str, place: &Place<'_>) -> Step {
 
 fn memory_limit(value: &str, place: &Place<'_>) -> Option<Step> {
     let group = group(place.controller(ControllerName::Memory)?, place.own_cgroup?)?;
-    let value = Amount::Number(value.parse().ok()?);
-    Some(in_group(group, CgroupFile::MemoryMax, value))
+    let value = Amount::Figure(Figure::Number(value.parse().ok()?));
+    in_group(group, CgroupFile::MemoryMax, value)
 }
 
-/// Through the unit if systemd owns the group, else by the file.
-fn in_group(group: Group, file: CgroupFile, value: Amount) -> Step {
-    // A property takes no expression of the shell.
-    let is_known = value != Amount::HalfOfMemory;
-    match unit(&group.path).filter(|_| is_known && group.controller.version == 2 && !group.is_new) {
-        Some(unit) => Step::Unit { unit: unit.to_owned(), group, file, value },
-        None => Step::Cgroup { group, file, value },
-    }
+/// Through the unit if systemd owns the group, else by the file; `None` if the group's version lacks the file.
+fn in_group(group: Group, file: CgroupFile, value: Amount) -> Option<Step> {
+    let name = file.in_version(group.controller.version)?;
+    let unit = unit(&group.path).filter(|_| group.controller.version == 2 && !group.is_new).map(str::to_owned);
+    Some(match (unit, value) {
+        (Some(unit), Amount::Figure(value)) => Step::Unit { unit, group, file, value },
+        (_, value) => Step::Cgroup { group, file: name, value },
+    })
 }
 
 /// `None` if an option has no known opposite, which the undo needs.
@@ -142,11 +142,12 @@ fn limit(party: &Party, resource: &Resource, place: &Place<'_>) -> Option<Vec<St
     let controller = place.controller(name)?;
     let amount = match resource {
         Resource::WriteRate { bytes_per_s, .. } => {
-            Amount::Rate { disk: place.disk.filter(is_device)?.to_owned(), bytes_per_s: *bytes_per_s }
+            let disk = place.disk.filter(is_device)?.to_owned();
+            Amount::Figure(Figure::Rate { disk, bytes_per_s: *bytes_per_s })
         }
         Resource::Memory => Amount::HalfOfMemory,
-        Resource::Cpu if controller.version == 2 => Amount::Number(10),
-        Resource::Cpu => Amount::Number(100),
+        Resource::Cpu if controller.version == 2 => Amount::Figure(Figure::Number(10)),
+        Resource::Cpu => Amount::Figure(Figure::Number(100)),
     };
     let file = match (resource, controller.version) {
         (Resource::WriteRate { .. }, _) => CgroupFile::IoMax,
@@ -158,12 +159,12 @@ fn limit(party: &Party, resource: &Resource, place: &Place<'_>) -> Option<Vec<St
     let is_certain = controller.version == 2 || name == ControllerName::Memory;
     let own = party.own_cgroup().filter(|_| is_certain).and_then(|path| group(controller, path));
     match own {
-        Some(group) => Some(vec![in_group(group, file, amount)]),
+        Some(group) => Some(vec![in_group(group, file, amount)?]),
         // Pages stay charged to the old cgroup: a new one uses nothing yet.
         None if *resource == Resource::Memory => None,
         None => {
             let (moved, group) = own_group(controller, party)?;
-            Some(vec![moved, in_group(group, file, amount)])
+            Some(vec![moved, in_group(group, file, amount)?])
         }
     }
 }

@@ -23,7 +23,7 @@ use exists::How;
 pub use measured::Measured;
 pub(crate) use measured::bfq;
 pub(crate) use place::Place;
-pub use step::{Amount, Group, MountOption, Step, SysFile};
+pub use step::{Amount, Figure, Group, MountOption, Step, SysFile};
 
 use flatwater_recording::Setup;
 use flatwater_recording::knob::{self, Key};

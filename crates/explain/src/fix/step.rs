@@ -28,17 +28,18 @@ pub enum Step {
         mount_point: String,
         options: Vec<&'static MountOption>,
     },
+    /// `file` is the name in the group's version of cgroups.
     Cgroup {
         group: Group,
-        file: CgroupFile,
+        file: &'static str,
         value: Amount,
     },
-    /// A property of a systemd unit, the owner of the cgroup (version 2).
+    /// A property of a systemd unit, the owner of the cgroup (version 2). It takes no expression of the shell.
     Unit {
         unit: String,
         group: Group,
         file: CgroupFile,
-        value: Amount,
+        value: Figure,
     },
     /// Moves processes to a new cgroup.
     Move {
@@ -70,9 +71,15 @@ pub struct Group {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Amount {
-    Number(u64),
+    Figure(Figure),
     /// Half of what the group uses when the command runs.
     HalfOfMemory,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Figure {
+    Number(u64),
     /// Bytes per second to one disk.
     Rate {
         disk: String,

@@ -40,6 +40,50 @@ fn frames(function: &str) -> [&str; 2] {
     ["schedule", function]
 }
 
+/// Functions that sleep for nothing but a lock: `wchan` shows the function that took the lock (kernel/sched/core.c:
+/// get_wchan skips the scheduler's and the locks' own functions).
+const LOCK_TAKERS: &[&str] = &[
+    "ext4_buffered_write_iter",
+    "ext4_dio_write_iter",
+    "ext4_file_write_iter",
+    "ext4_dio_read_iter",
+    "ext4_fallocate",
+    "ext4_map_blocks",
+    "xfs_ilock",
+    "xfs_file_write_checks",
+    "btrfs_inode_lock",
+    "f2fs_file_write_iter",
+    "generic_file_write_iter",
+    "blkdev_write_iter",
+    "fdget_pos",
+    "__fdget_pos",
+    "open_last_lookups",
+    "walk_component",
+    "lookup_slow",
+    "filename_create",
+    "do_unlinkat",
+    "do_rmdir",
+    "lock_rename",
+    "lock_two_directories",
+    "iterate_dir",
+    "do_truncate",
+    "vfs_utimes",
+    "chmod_common",
+    "chown_common",
+    "vfs_setxattr",
+    "lock_mm_and_find_vma",
+    "do_user_addr_fault",
+    "vm_mmap_pgoff",
+    "__vm_munmap",
+    "do_madvise",
+    "do_mprotect_pkey",
+];
+
+fn cause_of(function: &str) -> Option<Cause> {
+    let named = symbol::meaning(&frames(function)).map(|found| found.cause);
+    named.or_else(|| LOCK_TAKERS.contains(&symbol::base_name(function)).then_some(Cause::Lock))
+}
+
 /// An interval of a call and its cause.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Interval {
@@ -98,13 +142,12 @@ impl ThreadCalls {
             Sample::Interruptible => self.end(midpoint(before_ns, at_ns)),
             Sample::Uninterruptible { call, function, accounts } => {
                 let stack = function.as_deref().and_then(|function| stacks.id(function));
-                let cause =
-                    function.as_deref().and_then(|name| symbol::meaning(&frames(name)).map(|found| found.cause));
+                let cause = function.as_deref().and_then(cause_of);
                 let asleep = |ns| Interval {
                     ns,
                     cause: cause.unwrap_or(Cause::Unexplained),
                     duration: DurationBasis::Sampled,
-                    basis: if cause.is_some() { CauseBasis::Stack } else { CauseBasis::Elimination },
+                    basis: if cause.is_some() { CauseBasis::Channel } else { CauseBasis::Elimination },
                     stack,
                 };
                 if let Some(known) = self.under_way.as_mut().filter(|known| known.continues(&call, &accounts)) {
@@ -270,7 +313,7 @@ mod tests {
     use super::super::read::{Accounts, Sample, Syscall, ThreadFiles, Unreadable};
     use super::{Stacks, ThreadCalls};
     use crate::tasks::Scheduled;
-    use flatwater_recording::{Call, Cause, OpKind};
+    use flatwater_recording::{Call, Cause, CauseBasis, OpKind};
 
     const MS: u64 = 1_000_000;
 
@@ -317,6 +360,14 @@ mod tests {
         assert_eq!((found.op, found.start_ns, found.duration_ns), (OpKind::Fsync, 3 * MS / 2, 3 * MS));
         assert_eq!((found.file.as_deref(), &*found.thread, found.pid), (Some("/data/wal"), "db", 7));
         let [(_, 1_500), (Cause::JournalCommit, 1_500)] = times(found)[..] else { panic!("{found:?}") };
+    }
+
+    #[test]
+    fn a_file_system_function_that_only_sleeps_for_a_lock_is_a_lock() {
+        let [found] = &calls(vec![fsync("ext4_buffered_write_iter"); 4])[..] else { panic!("one call") };
+        assert_eq!((found.segments[0].cause, found.segments[0].cause_basis), (Cause::Lock, CauseBasis::Channel));
+        let unknown = &calls(vec![fsync("some_driver_wait"); 4])[0].segments[0];
+        assert_eq!((unknown.cause, unknown.cause_basis), (Cause::Unexplained, CauseBasis::Elimination));
     }
 
     #[test]

@@ -4,6 +4,7 @@ use std::collections::HashMap;
 
 use super::place::Places;
 use super::{Builder, Placed, STUMBLED_MAX, Track};
+use crate::about;
 use crate::text::{Line, LineCounts, Text, shown};
 use flatwater_recording::TEXT_BYTES_MAX;
 use flatwater_recording::sampled::SAMPLED_TASKS_MAX;
@@ -53,7 +54,7 @@ impl Builder {
         self.summary.understand(&self.file, Some((format, kind)), lines.text);
         self.ignore(Ignored::Break, lines.breaks);
         self.ignore(Ignored::Marks, lines.marks);
-        self.summary.locate(&self.file, format, first, last);
+        self.summary.locate(&self.file, (format, about::of(format)), (first, last));
         let stumbled = std::mem::take(&mut self.stumbled);
         let more = std::mem::take(&mut self.stumbled_more).min(lines.text.saturating_sub(stumbled.len() as u64));
         self.end_passed(format, lines.text.saturating_sub(stumbled.len() as u64).saturating_sub(more));

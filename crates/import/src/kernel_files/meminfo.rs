@@ -13,7 +13,7 @@ use flatwater_recording::{Entity, Table};
 pub const IMPORTER: Importer = Importer {
     name: "meminfo",
     sentence: "/proc/meminfo from 2.4 on, complete or in parts, and /sys/devices/system/node/node*/meminfo.",
-    kind: FormatKind::Judged,
+    kind: FormatKind::Averages,
     anchors: &[
         Anchor::Table(&[" kB", "MemTotal", "MemFree"]),
         Anchor::Line(&[

@@ -14,7 +14,7 @@ use flatwater_recording::{Column, Entity, Table};
 pub const IMPORTER: Importer = Importer {
     name: "pressure",
     sentence: "/proc/pressure/cpu, io, memory and a cgroup's *.pressure.",
-    kind: FormatKind::Judged,
+    kind: FormatKind::Averages,
     anchors: &[
         Anchor::Table(&["some avg10=", "full avg10=", "pressure/", ".pressure"]),
         Anchor::Below(&["some avg10=", "full avg10="]),

@@ -19,7 +19,7 @@ use flatwater_recording::{Entity, EventKind};
 pub const IMPORTER: Importer = Importer {
     name: "sadf-json",
     sentence: "sadf -j of sysstat 10 to 12; iostat -o JSON, mpstat -o JSON.",
-    kind: FormatKind::Judged,
+    kind: FormatKind::Averages,
     anchors: &[Anchor::Start("{")],
     detect: |cursor| json::detect(cursor, "\"sysstat\""),
     read,

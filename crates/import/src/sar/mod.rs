@@ -26,7 +26,7 @@ use flatwater_recording::{Entity, EventKind};
 pub const IMPORTER: Importer = Importer {
     name: "sar",
     sentence: "sar of sysstat 10 to 12 (-B -r -S -W -d -q -u -w -v), 12- and 24-hour clock.",
-    kind: FormatKind::Judged,
+    kind: FormatKind::Averages,
     anchors: &[
         Anchor::Table(&["LINUX RESTART", "Linux "]),
         Anchor::Line(&["Average", "Mittel", "Moyenne", "Media", "MAXIMUM"]),

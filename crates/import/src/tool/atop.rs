@@ -22,7 +22,7 @@ use flatwater_recording::{Column, Entity, Table};
 pub const IMPORTER: Importer = Importer {
     name: "atop",
     sentence: "atop 1.x to 2.x and pcp atop: CPU, MEM, SWP, PAG, PSI, DSK, LVM and MDD lines.",
-    kind: FormatKind::Judged,
+    kind: FormatKind::Averages,
     anchors: &[Anchor::Table(&["ATOP"]), Anchor::Common(&["|"])],
     detect: |cursor| match cursor.next_text() {
         text if header(text).is_some() => 95,

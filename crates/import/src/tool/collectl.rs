@@ -17,7 +17,7 @@ use flatwater_recording::{Column, Entity, Table};
 pub const IMPORTER: Importer = Importer {
     name: "collectl",
     sentence: "collectl's brief lines (CPU, disks, memory), with and without times.",
-    kind: FormatKind::Judged,
+    kind: FormatKind::Averages,
     anchors: &[Anchor::Start("#"), Anchor::Table(&["<--"])],
     detect: |cursor| match cursor.next_text() {
         text if columns(text).is_some() => 92,

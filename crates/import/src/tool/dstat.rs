@@ -16,7 +16,7 @@ use flatwater_recording::{Column, Entity, Table};
 pub const IMPORTER: Importer = Importer {
     name: "dstat",
     sentence: "dstat, dool and pcp dstat: CPU, disks, requests, paging, memory, swap, load and processes.",
-    kind: FormatKind::Judged,
+    kind: FormatKind::Averages,
     anchors: &[Anchor::Table(&["usr sys idl", "----total"]), Anchor::Start("-")],
     detect: |cursor| {
         let below = cursor.ahead(1).is_some_and(|line| columns(line.text).is_some());

@@ -18,7 +18,7 @@ use flatwater_recording::{Entity, Table};
 pub const IMPORTER: Importer = Importer {
     name: "htop",
     sentence: "The head of htop: memory and swap in use, load averages.",
-    kind: FormatKind::Judged,
+    kind: FormatKind::Averages,
     anchors: &[Anchor::Line(&["Mem["]), Anchor::Start("CA0123456789")],
     detect: |cursor| match cursor.next_text() {
         text if meter(text, "Mem").is_some() => 92,

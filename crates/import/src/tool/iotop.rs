@@ -15,7 +15,7 @@ use flatwater_recording::{Entity, Table};
 pub const IMPORTER: Importer = Importer {
     name: "iotop",
     sentence: "iotop -b: reads, writes and percentage of I/O wait of each program.",
-    kind: FormatKind::Judged,
+    kind: FormatKind::Averages,
     anchors: &[Anchor::Table(&["DISK READ"])],
     detect: |cursor| match cursor.next_text() {
         text if is_total(text) || is_header(text) => 94,

@@ -18,7 +18,7 @@ use flatwater_recording::{Column, Entity, Table};
 pub const IMPORTER: Importer = Importer {
     name: "nmon",
     sentence: "nmon's files: CPU_ALL, MEM, VM, DISKBUSY, DISKREAD, DISKWRITE, DISKXFER, PROC.",
-    kind: FormatKind::Judged,
+    kind: FormatKind::Averages,
     anchors: &[
         Anchor::Table(&[
             "CPU_ALL,",

@@ -14,7 +14,7 @@ use flatwater_recording::{ReportedBy, SampledTask};
 pub const IMPORTER: Importer = Importer {
     name: "ps",
     sentence: "ps with STAT, S or WCHAN, and the processes of top.",
-    kind: FormatKind::Judged,
+    kind: FormatKind::Averages,
     anchors: &[
         Anchor::Line(&["PID", "TID", "LWP"]),
         Anchor::Start("D0123456789"),

@@ -16,7 +16,7 @@ use flatwater_recording::{Column, Entity, Table};
 pub const IMPORTER: Importer = Importer {
     name: "top",
     sentence: "The head of top and uptime: load, CPU, memory and swap; processes of top in state D.",
-    kind: FormatKind::Judged,
+    kind: FormatKind::Averages,
     anchors: &[
         Anchor::Table(&["top - ", "%Cpu", "Cpu", "Tasks:", "Threads:", "load average"]),
         Anchor::Line(&[

@@ -187,6 +187,9 @@ fn how_known(explanation: &Explanation, finding: &Finding) -> String {
             CauseBasis::Stack => "measured; the cause by kernel stacks".to_owned(),
             basis => format!("measured; the cause {}", basis.name()),
         },
+        Basis::Sampled if finding.cause_basis == CauseBasis::Channel => {
+            "sampled: from the function that the thread slept in".to_owned()
+        }
         Basis::Sampled => "sampled: from kernel stacks".to_owned(),
         Basis::Inferred if finding.confidence.is_nan() => "nothing is claimed".to_owned(),
         Basis::Inferred => format!("inferred from counters, confidence {:.0} %", finding.confidence * 100.0),
