@@ -70,11 +70,10 @@ fn memory(frames: u64) {
 const MEMORY_BYTES: u64 = 1 << 30;
 
 /// Workloads that are compared with libCacheSim, on the same machine of 1 GiB.
-const BESIDE: [(&str, &str, bool); 4] = [
-    ("a journal of 10 M appends", JOURNAL, false),
-    ("the same, without batching equal appends", JOURNAL, true),
-    ("reads of 256 KiB through a file twice as large as memory", READ_LARGE, false),
-    ("reads of 256 KiB through a file of half the memory, again and again", READ_CACHED, false),
+const BESIDE: [(&str, &str); 3] = [
+    ("a journal of 10 M appends", JOURNAL),
+    ("reads of 256 KiB through a file twice as large as memory", READ_LARGE),
+    ("reads of 256 KiB through a file of half the memory, again and again", READ_CACHED),
 ];
 const JOURNAL: &str = "duration = '2000s'\n[[workload]]\nuse = 'journal'\nbytes = '220'\ninterval = '200us'\n";
 const READ_LARGE: &str =
@@ -173,13 +172,12 @@ fn copies() {
 
 fn beside() {
     println!("memory of {} MiB, one thread, best of three", MEMORY_BYTES >> 20);
-    for (name, workload, one_by_one) in BESIDE {
+    for (name, workload) in BESIDE {
         let scenario = beside_scenario(workload);
-        let options = sim::Options { one_by_one, ..sim::Options::default() };
         let (mut best, mut operations) = (f64::MAX, 0);
         for _ in 0..3 {
             let begin = Instant::now();
-            let (_, truth) = sim::run_with(&scenario, &options, |_| true).unwrap_or_else(|error| panic!("{error}"));
+            let (_, truth) = sim::run(&scenario).unwrap_or_else(|error| panic!("{error}"));
             best = best.min(begin.elapsed().as_secs_f64());
             operations = truth.operations;
         }

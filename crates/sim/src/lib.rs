@@ -25,6 +25,7 @@ mod block;
 pub mod constant;
 mod fs;
 pub mod kernel;
+mod linked;
 mod machine;
 mod mm;
 mod run;

@@ -3,9 +3,7 @@
 //! Defaults are those of the case study: 220 bytes every 200 us from one thread.
 
 use super::outcome::journal::JournalObserver;
-use super::{
-    Actor, ActorStart, Appends, FileId, Footprint, Op, ParamError, ParamKind, ParamSpec, Params, Role, Stream,
-};
+use super::{Actor, ActorStart, FileId, Footprint, Op, ParamError, ParamKind, ParamSpec, Params, Role, Stream};
 use super::{Observe, Workload, WorkloadEntry};
 
 pub const ENTRY: WorkloadEntry = WorkloadEntry {
@@ -178,34 +176,6 @@ impl Stream for Writer {
             }
         })
     }
-
-    fn appends(&self) -> Option<Appends> {
-        if !matches!(self.step, Step::Wait) {
-            return None;
-        }
-        // Count only appends that are followed directly by the next record. An append followed by a sync, or one that
-        // fills the file, is excluded.
-        let before_sync = match self.fdatasync_every {
-            0 => u64::MAX,
-            every => every - 1 - self.record % every,
-        };
-        let before_roll = match self.roll_bytes {
-            0 => u64::MAX,
-            bytes => bytes.saturating_sub(self.written_bytes + 1) / self.bytes,
-        };
-        Some(Appends {
-            file: file_of(self.writer, self.roll),
-            bytes: self.bytes,
-            at_ns: self.phase_ns + self.record * self.interval_ns,
-            interval_ns: self.interval_ns,
-            count: before_sync.min(before_roll),
-        })
-    }
-
-    fn skip(&mut self, appends: u64) {
-        self.record += appends;
-        self.written_bytes += appends * self.bytes;
-    }
 }
 
 #[cfg(test)]
@@ -226,33 +196,6 @@ mod tests {
             .filter_map(|op| if let Op::SleepUntil { at_ns } = op { Some(*at_ns) } else { None })
             .collect();
         assert_eq!(due, [0, 200_000, 400_000, 600_000]);
-    }
-
-    /// Performed one by one or skipped, the operations that follow are the same.
-    #[test]
-    fn announced_appends_are_the_next_operations() {
-        let given = [("bytes", "100"), ("roll_size", "1050"), ("fdatasync_every", "4")];
-        let params = Params::check("journal", ENTRY.params, given).expect("parameters");
-        let stream = || (ENTRY.build)(&params, 1).expect("workload").actors().remove(0).stream;
-        let (mut plain, mut skipping) = (stream(), stream());
-        let (mut taken, mut skipped) = (0, 0);
-        while taken < 200 {
-            let ahead = skipping.appends().filter(|ahead| ahead.count > 0);
-            let Some(ahead) = ahead else {
-                assert_eq!(plain.next(0), skipping.next(0));
-                taken += 1;
-                continue;
-            };
-            for number in 0..ahead.count {
-                let at_ns = ahead.at_ns + number * ahead.interval_ns;
-                assert_eq!(plain.next(0), Some(Op::SleepUntil { at_ns }));
-                assert_eq!(plain.next(0), Some(Op::Append { file: ahead.file, bytes: ahead.bytes }));
-            }
-            skipping.skip(ahead.count);
-            taken += 2 * ahead.count;
-            skipped += ahead.count;
-        }
-        assert!(skipped > 40, "{skipped}");
     }
 
     #[test]

@@ -249,25 +249,6 @@ impl Op {
 pub trait Stream: Send {
     /// The next operation, or `None` at the actor's end. `now_ns` is the time since the workload's start.
     fn next(&mut self, now_ns: u64) -> Option<Op>;
-
-    /// The next operations, if they are a run of appends at fixed instants; otherwise `None`. If it makes no difference
-    /// to the result, a driver may perform several of them at once and `skip` them.
-    fn appends(&self) -> Option<Appends> {
-        None
-    }
-
-    /// Skips this number of `appends`, each with the sleep before it.
-    fn skip(&mut self, _appends: u64) {}
-}
-
-/// `count` pairs of `SleepUntil` and `Append`: the first at `at_ns`, the others one interval apart.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Appends {
-    pub file: FileId,
-    pub bytes: u64,
-    pub at_ns: u64,
-    pub interval_ns: u64,
-    pub count: u64,
 }
 
 /// One thread or process of a workload.

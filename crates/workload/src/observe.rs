@@ -41,15 +41,6 @@ impl Observation<'_> {
 pub trait Observe: Send {
     fn observe(&mut self, seen: &Observation<'_>);
 
-    /// `count` observations that differ only by their instants, one interval apart; `first` is the first of them.
-    fn observe_alike(&mut self, first: &Observation<'_>, interval_ns: u64, count: u64) {
-        for number in 0..count {
-            let later_ns = number * interval_ns;
-            let due_ns = first.due_ns.map(|due_ns| due_ns + later_ns);
-            self.observe(&Observation { start_ns: first.start_ns + later_ns, due_ns, ..*first });
-        }
-    }
-
     /// The results, after all actors have ended. `sampled` are the tables sampled during the run (meminfo, slabs ...),
     /// for levels of the machine that operations cannot show. Fields of tables that are absent stay absent. `None` if
     /// there is nothing to report.

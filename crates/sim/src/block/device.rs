@@ -1,7 +1,6 @@
 //! The machine's devices: each has a request queue, a file system with its log, and its part of the dirty pages (the
 //! kernel's backing device, `struct backing_dev_info`).
 
-use crate::kernel::Feature;
 use std::cell::RefCell;
 use std::collections::{BTreeSet, VecDeque};
 
@@ -13,7 +12,7 @@ use crate::fs::journal::Journal;
 use crate::fs::placement::Placement;
 use crate::kernel::Profile;
 use crate::machine::knobs::{self, DeviceKnobs};
-use crate::sched::clock::{Clock, TaskId, WaitQueue};
+use crate::sched::clock::{Clock, TaskId};
 use crate::sched::site::Site;
 use crate::sched::task::Task;
 use crate::writeback::io_less::Bandwidth;
@@ -67,9 +66,6 @@ pub struct Bdi {
     pub dirtied_first: bool,
     /// Reclaim has found only dirty pages, so the flusher must write all dirty pages of the device.
     pub full_flush: FullFlush,
-    /// Works of sync() and syncfs() in progress: the flusher does nothing else.
-    pub sync_works: u32,
-    pub sync_ended: WaitQueue,
     /// Files that the flusher has queued, and those with more to write than one turn takes (3.1 and later).
     pub io: VecDeque<InodeId>,
     pub more_io: VecDeque<InodeId>,
@@ -144,7 +140,7 @@ impl Device {
         block.set_request_pages(knobs.request_pages as u32);
         let caps = ["cgroup.read_bps", "cgroup.write_bps", "cgroup.read_iops", "cgroup.write_iops"];
         block.cap(caps.map(|key| knobs::bytes(setup, key)));
-        block.multi_queue = profile.has(Feature::MultiQueue);
+        block.multi_queue = profile.is_6();
         block.set_scheduler(&knobs.scheduler);
         block.set_requests(knobs.nr_requests);
         let woken = block.set_wbt(knobs.wbt_target_us);

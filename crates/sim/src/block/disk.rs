@@ -2,8 +2,7 @@
 //!
 //! Models: a drive with an arm (`drive`); flash that serves `depth` commands at once, each after a latency, and
 //! transfers the data of one command after the other; a device that serves one request at a time, with a limit of
-//! requests a second (`iops`), like a limited volume. On a flash device with a volatile cache each flush takes time,
-//! after earlier and before later requests. Leaves out: how full that cache is, erasing, channels.
+//! requests a second (`iops`), like a limited volume. Leaves out: its cache and flushes, erasing, channels.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -19,8 +18,6 @@ pub struct DiskModel {
     pub rotation_ns: u64,
     /// Least time of a request that is served alone, or the latency of a command; 0 for drives with an arm.
     pub access_ns: u64,
-    /// Time of a flush; 0 if the device has no volatile cache.
-    pub flush_ns: u64,
     pub pages: u64,
     /// No elevator: writes are served in the order in which they came (6.x: nvme's `none`).
     pub in_order: bool,
@@ -70,10 +67,7 @@ pub struct Flash {
 impl Flash {
     fn accept(&mut self, request: Request, not_before_ns: u64, now_ns: u64) {
         let transfer_ns = (f64::from(request.pages) * self.model.page_ns(request.write)) as u64;
-        let done_ns = if request.pages == 0 {
-            // After all accepted requests, the cache is written.
-            now_ns.max(self.moves_until_ns) + self.model.flush_ns
-        } else if self.model.depth == 1 {
+        let done_ns = if self.model.depth == 1 {
             now_ns + transfer_ns.max(self.model.access_ns)
         } else {
             (now_ns + self.model.access_ns).max(self.moves_until_ns) + transfer_ns
@@ -212,7 +206,6 @@ mod tests {
         seek_ns: 0,
         rotation_ns: 0,
         access_ns: 100_000,
-        flush_ns: 0,
         pages: 1 << 20,
         in_order: true,
         depth: 32,
@@ -239,13 +232,6 @@ mod tests {
         assert_eq!(done_at(FLASH, &[1]), [101_000]);
         assert_eq!(done_at(FLASH, &[32, 32, 1]), [132_000, 164_000, 165_000]);
         assert_eq!(done_at(DiskModel { depth: 1, ..FLASH }, &[32]), [100_000], "a limit of requests a second");
-    }
-
-    #[test]
-    fn a_flush_of_a_flash_device_takes_its_time_between_what_came_before_and_what_comes_later() {
-        let model = DiskModel { flush_ns: 2_000_000, ..FLASH };
-        // 101 us, and 2 ms; the latency of the next read has passed by then, and 1 us of transfer remains.
-        assert_eq!(done_at(model, &[1, 0, 1]), [101_000, 2_101_000, 2_102_000]);
     }
 
     #[test]

@@ -130,7 +130,6 @@ mod tests {
             seek_ns: 8 * MS,
             rotation_ns: 8 * MS,
             access_ns: 0,
-            flush_ns: 0,
             pages: 1 << 26,
             in_order: false,
             depth,

@@ -14,7 +14,7 @@ pub mod wbt;
 
 use crate::constant::constants;
 use crate::kernel::PAGE_BYTES;
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet};
 
 use crate::Machine;
 use crate::block::device::DeviceId;
@@ -40,13 +40,10 @@ pub struct Block {
     sides: [Side; 2],
     /// Synchronous and asynchronous requests (the kernel up to 2.6.29 has a pool of reads and one of writes).
     pools: [Pool; 2],
-    /// Flushes, which no elevator sorts.
-    past: VecDeque<Request>,
     /// Writes that are not done, by arrival.
     unwritten: BTreeSet<u64>,
     pub(crate) joined: Joined,
     order: u64,
-    head: u64,
     deadline: Deadline,
     scheduler: String,
     /// blk-mq: requests are tags.
@@ -81,11 +78,9 @@ impl Block {
             request_pages: 128,
             sides: Default::default(),
             pools: Default::default(),
-            past: VecDeque::new(),
             unwritten: BTreeSet::new(),
             joined: Joined::default(),
             order: 0,
-            head: 0,
             deadline: Deadline::default(),
             scheduler: String::new(),
             multi_queue: false,
@@ -109,13 +104,12 @@ impl Block {
             }
         }
         let queued: usize = self.sides.iter().map(|side| side.sorted.len()).sum();
-        let past = self.past.len();
-        if self.idle_device.is_some() && !self.device_waits && queued + past > 0 {
-            return Err(Broken::Queue(format!("the device sleeps while {queued} and {past} requests are queued")));
+        if self.idle_device.is_some() && !self.device_waits && queued > 0 {
+            return Err(Broken::Queue(format!("the device sleeps while {queued} requests are queued")));
         }
         let arrived: usize = self.sides.iter().map(|side| side.fifo.len()).sum();
         let allocated: u32 = self.pools.iter().map(|pool| pool.count).sum();
-        if queued != arrived || queued + past > allocated as usize {
+        if queued != arrived || queued > allocated as usize {
             return Err(Broken::Queue(format!("{queued} sorted, {arrived} by arrival, {allocated} allocated")));
         }
         Ok(())
@@ -194,19 +188,11 @@ impl Block {
         if request.write {
             self.unwritten.insert(order);
         }
-        if request.is_flush() {
-            // block/blk-flush.c: a flush passes the queued requests.
-            self.past.push_back(request);
-            return;
-        }
         self.sides[usize::from(request.write)].push(order, request);
     }
 
     /// The next request by the elevator's rule.
     fn next(&mut self, now_ns: u64) -> Option<Request> {
-        if let Some(flush) = self.past.pop_front() {
-            return Some(flush);
-        }
         if self.device.model.in_order {
             return self.next_in_order();
         }
@@ -220,32 +206,21 @@ impl Block {
         self.sides[side].take(key)
     }
 
-    /// Gives the device as many requests as it accepts; returns a flush of a device without a cache, which is done at
-    /// once.
-    fn fill(&mut self, now_ns: u64) -> Option<Request> {
+    /// Gives the device as many requests as it accepts.
+    fn fill(&mut self, now_ns: u64) {
         while !self.device.is_full()
             && let Some(request) = self.next(now_ns)
         {
-            if request.is_flush() && !self.caches_writes() {
-                return Some(request);
-            }
-            self.head = request.position + u64::from(request.pages);
             let capped_ns = self.capped_ns(&request);
             if let Some(wbt) = &mut self.wbt {
                 wbt.issue(&request, now_ns);
             }
             self.device.accept(Request { begun_ns: now_ns, ..request }, capped_ns, now_ns);
         }
-        None
     }
 
     pub fn busy_ns(&self) -> u64 {
         self.device.busy_ns
-    }
-
-    /// Whether the device has a volatile write cache.
-    pub fn caches_writes(&self) -> bool {
-        self.device.model.flush_ns > 0
     }
 }
 
@@ -342,11 +317,7 @@ pub async fn device(m: std::rc::Rc<Machine>, device: DeviceId) {
             complete(&m, &request);
             continue;
         }
-        let at_once = queue.borrow_mut().fill(now);
-        if let Some(request) = at_once {
-            complete(&m, &request);
-            continue;
-        }
+        queue.borrow_mut().fill(now);
         let until = {
             let mut block = queue.borrow_mut();
             block.device_waits = block.device.accepted() > 0;
@@ -363,7 +334,6 @@ fn complete(m: &Machine, request: &Request) {
     {
         let mut block = m.device(request.device).block.borrow_mut();
         let kind = usize::from(request.write);
-        block.idle_device.take_if(|_| request.is_flush()).into_iter().for_each(|device| m.clock.wake(device));
         block.done[kind] += 1;
         block.bytes[kind] += u64::from(request.pages) * PAGE_BYTES;
         block.wait_ns[kind] += m.clock.now() - request.queued_ns;
@@ -394,7 +364,6 @@ mod tests {
             seek_ns: 1,
             rotation_ns: 1,
             access_ns: 1,
-            flush_ns: 0,
             pages: 1 << 20,
             in_order: false,
             depth: 1,

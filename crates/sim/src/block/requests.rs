@@ -43,7 +43,7 @@ pub struct Request {
 }
 
 impl Request {
-    /// A new request to the first device; a request without pages flushes the device's cache.
+    /// A new request to the first device.
     #[must_use]
     pub fn new(write: bool, position: u64, pages: u32, done: Done) -> Request {
         Request {
@@ -60,12 +60,6 @@ impl Request {
             throttled: None,
             joined: None,
         }
-    }
-
-    /// Whether the request is a flush of the device's cache.
-    #[must_use]
-    pub fn is_flush(&self) -> bool {
-        self.write && self.pages == 0
     }
 
     /// Whether a write continues where this one ends, so that both can be one request of at most `most` pages.

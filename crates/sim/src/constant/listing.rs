@@ -7,38 +7,7 @@ use super::inputs::{Input, of_scenario};
 use crate::kernel::Profile;
 use flatwater_workload::scenario::Scenario;
 
-use crate::block;
-use crate::block::drive;
-use crate::block::requests;
-use crate::block::wbt;
-use crate::fs::journal;
-use crate::fs::placement;
-use crate::machine::bounds;
-use crate::machine::build;
-use crate::machine::knobs;
-use crate::mm::anonymous;
-use crate::mm::cpu_list;
-use crate::mm::fault;
-use crate::mm::kswapd_node;
-use crate::mm::memcontrol;
-use crate::mm::readahead;
-use crate::mm::reclaim;
-use crate::mm::shrink_node;
-use crate::mm::shrinker;
-use crate::mm::slab;
-use crate::mm::super_cache;
-use crate::mm::xarray;
-use crate::mm::zone;
-use crate::run;
-use crate::run::precursor_steps;
-use crate::run::prepare;
-use crate::run::process;
-use crate::v22;
-use crate::writeback;
-use crate::writeback::dirty_throttle;
-use crate::writeback::flusher;
-use crate::writeback::io_less;
-use crate::writeback::proportions;
+use crate::{block, fs, machine, mm, run, v22, writeback};
 
 /// One constant in the list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -68,43 +37,48 @@ pub fn of_profile(profile: &Profile) -> Vec<Entry> {
         return all;
     }
     for entries in [
-        precursor_steps::CONSTANTS,
-        anonymous::CONSTANTS,
         block::CONSTANTS,
         block::deadline::CONSTANTS,
+        block::drive::CONSTANTS,
+        block::requests::CONSTANTS,
         block::tags::CONSTANTS,
-        bounds::CONSTANTS,
-        build::CONSTANTS,
-        drive::CONSTANTS,
-        fault::CONSTANTS,
-        flusher::CONSTANTS,
-        io_less::CONSTANTS,
-        journal::CONSTANTS,
-        knobs::CONSTANTS,
-        placement::CONSTANTS,
-        prepare::CONSTANTS,
-        process::CONSTANTS,
+        block::wbt::CONSTANTS,
+        fs::journal::CONSTANTS,
+        fs::placement::CONSTANTS,
+        machine::bounds::CONSTANTS,
+        machine::build::CONSTANTS,
+        machine::knobs::CONSTANTS,
+        mm::anonymous::CONSTANTS,
+        mm::cpu_list::CONSTANTS,
+        mm::fault::CONSTANTS,
+        mm::readahead::CONSTANTS,
+        mm::reclaim::CONSTANTS,
+        mm::zone::CONSTANTS,
         run::CONSTANTS,
-        proportions::CONSTANTS,
-        readahead::CONSTANTS,
-        reclaim::CONSTANTS,
-        requests::CONSTANTS,
-        dirty_throttle::CONSTANTS,
-        wbt::CONSTANTS,
+        run::precursor_steps::CONSTANTS,
+        run::prepare::CONSTANTS,
+        run::process::CONSTANTS,
         writeback::CONSTANTS,
-        zone::CONSTANTS,
+        writeback::dirty_throttle::CONSTANTS,
+        writeback::flusher::CONSTANTS,
+        writeback::io_less::CONSTANTS,
+        writeback::proportions::CONSTANTS,
     ] {
         add(entries);
     }
     if profile.is_6() {
-        add(slab::CONSTANTS);
-    }
-    if profile.is_6() {
-        let of_6 = [shrink_node::CONSTANTS, kswapd_node::CONSTANTS, cpu_list::CONSTANTS];
-        of_6.into_iter().for_each(&mut add);
-        [super_cache::CONSTANTS, memcontrol::CONSTANTS, xarray::CONSTANTS].into_iter().for_each(add);
+        for entries in [
+            mm::kswapd_node::CONSTANTS,
+            mm::memcontrol::CONSTANTS,
+            mm::shrink_node::CONSTANTS,
+            mm::slab::CONSTANTS,
+            mm::super_cache::CONSTANTS,
+            mm::xarray::CONSTANTS,
+        ] {
+            add(entries);
+        }
     } else {
-        [cpu_list::CONSTANTS, shrinker::CONSTANTS].into_iter().for_each(add);
+        add(mm::shrinker::CONSTANTS);
     }
     all
 }

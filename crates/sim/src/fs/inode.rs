@@ -11,7 +11,7 @@ use std::hash::{BuildHasherDefault, Hasher};
 use crate::block::device::DeviceId;
 use crate::fs::namei::DIRECTORIES;
 use crate::fs::ranges::Ranges;
-use crate::mm::chunk::NONE;
+use crate::linked::{self, Link, Linked, NONE};
 use crate::mm::readahead::Ahead;
 use crate::mm::slab::Object;
 
@@ -178,16 +178,15 @@ pub struct Inode {
     pub node: Option<Object>,
     /// The inode became unused while it was on the list of inodes (I_REFERENCED, 2.6.37 and later).
     unused_again: bool,
-    /// Its places on the dentry list and the inode list.
+    /// Its places on the dentry list and the inode list, and whether it is on them.
     links: [Link; 2],
+    on: [bool; 2],
 }
 
-/// A place on a list, if it is on it.
-#[derive(Clone, Copy, Debug, Default)]
-struct Link {
-    on: bool,
-    prev: u32,
-    next: u32,
+impl Linked for Inode {
+    fn link(&mut self, which: usize) -> &mut Link {
+        &mut self.links[which]
+    }
 }
 
 /// The lists that the shrinkers scan.
@@ -207,25 +206,12 @@ impl Inode {
     }
 }
 
-#[derive(Clone, Copy, Debug)]
-struct Ends {
-    head: u32,
-    tail: u32,
-    count: u64,
-}
-
-impl Default for Ends {
-    fn default() -> Ends {
-        Ends { head: NONE, tail: NONE, count: 0 }
-    }
-}
-
 #[derive(Debug, Default)]
 pub struct Inodes {
     all: Vec<Inode>,
     free: Vec<InodeId>,
     by_key: KeyMap<FileKey, InodeId>,
-    lists: [Ends; 2],
+    lists: [linked::List; 2],
     /// Inodes in use stay on the list until the shrinker removes them (fs/inode.c: inode_lru_isolate, 2.6.37 and
     /// later).
     pub lazy: bool,
@@ -318,19 +304,19 @@ impl Inodes {
         let inode = self.get(id);
         if inode.place == Place::Cached {
             self.get_mut(id).place = Place::Unused;
-            if !self.get(id).links[List::Inodes as usize].on {
+            if !self.get(id).on[List::Inodes as usize] {
                 self.push(id, List::Inodes);
             }
         }
     }
 
     pub fn with_dentry(&self) -> u64 {
-        self.lists[List::Dentries as usize].count
+        self.lists[List::Dentries as usize].len
     }
 
     /// Inodes on their list, with a lazy list including some in use.
     pub fn unused(&self) -> u64 {
-        self.lists[List::Inodes as usize].count
+        self.lists[List::Inodes as usize].len
     }
 
     /// The device of a file or directory.
@@ -383,36 +369,14 @@ impl Inodes {
     }
 
     fn take_off(&mut self, id: InodeId, list: List) {
-        let Link { on, prev, next } = std::mem::take(&mut self.get_mut(id).links[list as usize]);
-        if !on {
-            return;
-        }
-        let ends = &mut self.lists[list as usize];
-        ends.count -= 1;
-        if prev == NONE {
-            ends.head = next;
-        }
-        if next == NONE {
-            ends.tail = prev;
-        }
-        if prev != NONE {
-            self.get_mut(prev).links[list as usize].next = next;
-        }
-        if next != NONE {
-            self.get_mut(next).links[list as usize].prev = prev;
+        if std::mem::take(&mut self.get_mut(id).on[list as usize]) {
+            self.lists[list as usize].remove(&mut self.all, list as usize, id);
         }
     }
 
     fn push(&mut self, id: InodeId, list: List) {
-        let ends = &mut self.lists[list as usize];
-        let head = std::mem::replace(&mut ends.head, id);
-        ends.count += 1;
-        if head == NONE {
-            ends.tail = id;
-        } else {
-            self.get_mut(head).links[list as usize].prev = id;
-        }
-        self.get_mut(id).links[list as usize] = Link { on: true, prev: NONE, next: head };
+        self.get_mut(id).on[list as usize] = true;
+        self.lists[list as usize].push_head(&mut self.all, list as usize, id);
     }
 
     /// Moves an inode to its new place, at the head of that list.
@@ -424,7 +388,7 @@ impl Inodes {
         if place == Place::Dentry {
             self.push(id, List::Dentries);
         }
-        let listed = self.get(id).links[List::Inodes as usize].on;
+        let listed = self.get(id).on[List::Inodes as usize];
         match place {
             // fs/inode.c: __inode_add_lru: an inode on the list gets another round.
             Place::Unused if listed && self.lazy => self.get_mut(id).unused_again = true,

@@ -42,12 +42,6 @@ impl Journal {
     pub fn is_blocked(&self) -> bool {
         self.shadowed
     }
-
-    /// The transaction number, plus one, of a change of size made now.
-    #[must_use]
-    pub fn next_transaction(&self) -> [u32; 2] {
-        [self.running as u32 + 1; 2]
-    }
 }
 
 /// Adds an update of an inode to the running transaction, after waiting for the block that is being logged.
@@ -91,16 +85,14 @@ pub fn note_data(m: &Machine, id: InodeId, pages: u64) {
     }
 }
 
-/// ext4_fsync_journal, jbd2_log_wait_commit: waits until the transaction of the file's last change is on disk; false if
-/// it already was.
-pub async fn sync(m: &Machine, device: DeviceId, task: &mut Task, changed: u32) -> bool {
+/// ext4_fsync_journal, jbd2_log_wait_commit: waits until the transaction of the file's last change is on disk.
+pub async fn sync(m: &Machine, device: DeviceId, task: &mut Task, changed: u32) {
     let Device { file_system, journal, .. } = m.device(device);
     if !file_system.has_log || changed == 0 {
-        return false;
+        return;
     }
     task.run(m).await;
     let mine = u64::from(changed) - 1;
-    let waits = journal.borrow().committed <= mine;
     while journal.borrow().committed <= mine {
         {
             let mut journal = journal.borrow_mut();
@@ -114,18 +106,17 @@ pub async fn sync(m: &Machine, device: DeviceId, task: &mut Task, changed: u32) 
         }
         task.park(m, None, Site::CommitWait, Culprit::Device).await;
     }
-    waits
 }
 
-/// jbd2_journal_force_commit: waits for the commit of the running or committing transaction; false if there is none.
-pub async fn force_commit(m: &Machine, device: DeviceId, task: &mut Task) -> bool {
+/// jbd2_journal_force_commit: waits for the commit of the running or committing transaction.
+pub async fn force_commit(m: &Machine, device: DeviceId, task: &mut Task) {
     task.run(m).await;
     let last = {
         let journal = m.device(device).journal.borrow();
         let has_updates = journal.begun_ns.is_some();
         journal.running + u64::from(has_updates)
     };
-    sync(m, device, task, last as u32).await
+    sync(m, device, task, last as u32).await;
 }
 
 constants! {
@@ -176,16 +167,11 @@ pub async fn kjournald(m: std::rc::Rc<Machine>, device: DeviceId) {
         }
         if blocks > 0 {
             own.journal.borrow_mut().shadowed = true;
-            log_write(&m, device, &mut task, blocks + 1 + u64::from(own.file_system.commits_at_once)).await;
+            log_write(&m, device, &mut task, blocks + 1).await;
             own.journal.borrow_mut().shadowed = false;
             own.journal.borrow_mut().shadow_waiting.wake_all(&m.clock);
-            // The log is on the disk before the commit record, and the record before a waiter is woken (pre- and
-            // postflush).
-            if !own.file_system.commits_at_once {
-                file_system::flush_disk(&m, device, &mut task, Site::CommitWait).await;
-                log_write(&m, device, &mut task, 1).await;
-            }
-            file_system::flush_disk(&m, device, &mut task, Site::CommitWait).await;
+            // The log is on the disk before the commit record.
+            log_write(&m, device, &mut task, 1).await;
         }
         let mut journal = own.journal.borrow_mut();
         journal.committing = false;

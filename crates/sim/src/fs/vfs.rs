@@ -183,16 +183,15 @@ impl Machine {
         }
         let mut mm = self.mm.borrow_mut();
         let Some((id, bit)) = mm.lookup(inode, page) else { return false };
-        let Device { file_system, journal, .. } = self.device(mm.inodes.get(inode).device);
+        let Device { journal, .. } = self.device(mm.inodes.get(inode).device);
         if mm.chunks.get(id).dirty & bit == 0 || journal.borrow().is_blocked() {
             return false;
         }
         let grows = mm.inodes.get_mut(inode).grow(offset + bytes);
-        let walk_ns = file_system.walk_ns(&self.costs, mm.chunks.get(id).order);
         // The page was just written, so it is in the CPU's cache on any node.
         drop(mm);
         let copy_ns = bytes * self.costs.copy_byte_ps / 1000;
-        task.work(Site::Work, self.costs.write_base_ns + file_system.handle_ns(&self.costs) + walk_ns + copy_ns);
+        task.work(Site::Work, self.costs.write_base_ns + copy_ns);
         crate::fs::journal::note_change(self, inode, grows);
         true
     }
@@ -211,7 +210,6 @@ pub async fn write(m: &Machine, task: &mut Task, inode: InodeId, offset: u64, by
     for page in first..=last {
         let from = offset.max(page * PAGE_BYTES);
         let part = (offset + bytes).min((page + 1) * PAGE_BYTES) - from;
-        task.work(Site::Work, file_system.handle_ns(&m.costs));
         let hit = m.mm.borrow().lookup(inode, page);
         let (id, bit) = match hit {
             Some((mut id, bit)) => {
@@ -222,10 +220,6 @@ pub async fn write(m: &Machine, task: &mut Task, inode: InodeId, offset: u64, by
                     task.work(Site::Work, m.costs.write_step_ns);
                 }
                 let mut mm = m.mm.borrow_mut();
-                let order = mm.chunks.get(id).order;
-                if page >= folio_end && (page == first || page % (1 << order) == 0) {
-                    task.work(Site::Work, file_system.walk_ns(&m.costs, order));
-                }
                 // mm/filemap.c: generic_perform_write, up to 4.6, marks the page accessed at each write, which
                 // activates it at the second; but not while the page is still in the CPU's pagevec, like the last page
                 // of an append.

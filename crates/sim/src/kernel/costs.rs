@@ -50,10 +50,6 @@ costs! {
     /// Each further page (or large folio) that a write() overwrites: write_begin, write_end and the check of the dirty
     /// limits, without copying.
     write_step_ns: true,
-    /// Each buffer_head of a large folio that a write() visits without writing to it.
-    buffer_walk_ns: true,
-    /// Starting and stopping a handle of jbd2's, with which ext4 brackets each page of a write up to 5.14.
-    handle_ns: true,
     read_base_ns: true,
     /// Copying one byte, ps.
     copy_byte_ps: true,

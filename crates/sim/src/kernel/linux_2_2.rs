@@ -1,8 +1,9 @@
-//! The common parts of the 2.2 kernels: a buffer cache beside the page cache.
+//! The 2.2 kernels: a buffer cache beside the page cache.
 
-use super::{Bforget, BufferCache, Constant, Profile, Throttle, Version, linux_2_6_17};
+use super::{Bforget, BufferCache, Constant, Profile, Throttle, linux_2_6_17};
+use crate::sched::site::Generation;
 
-pub const CACHE: BufferCache = BufferCache {
+const CACHE: BufferCache = BufferCache {
     bforget: Bforget::Orphans,
     // Pages of memory >> 7, at least 10, at most 256; low is twice, high three times as much.
     freepages_shift: Constant::kernel(7, "mm/page_alloc.c", "free_area_init", "2.2.1"),
@@ -20,10 +21,10 @@ pub const CACHE: BufferCache = BufferCache {
     process_pages: Constant::assumed(60, "private pages of a small process"),
 };
 
-pub fn profile(version: Version, name: &'static str, sentence: &'static str, bforget: Bforget) -> Profile {
+fn profile(name: &'static str, sentence: &'static str, bforget: Bforget) -> Profile {
     Profile {
         name,
-        version,
+        generation: Generation::V2_2,
         sentence,
         hz: Constant::kernel(100, "include/asm-i386/param.h", "HZ", "2.2.1"),
         throttle: Throttle::None,
@@ -32,4 +33,22 @@ pub fn profile(version: Version, name: &'static str, sentence: &'static str, bfo
         buffer_cache: Some(BufferCache { bforget, ..CACHE }),
         ..linux_2_6_17::profile()
     }
+}
+
+pub fn v2_2_3() -> Profile {
+    let sentence = "2.2.3: fs/buffer.c, __bforget() leaves a forgotten buffer nameless on the clean list.";
+    profile("linux-2.2.3", sentence, Bforget::Orphans)
+}
+
+/// The text of the fix that was proposed first was not available: this is the least change that puts a forgotten
+/// buffer on the free list once it is unreferenced, without checks.
+pub fn v2_2_3_proposed() -> Profile {
+    let sentence =
+        "2.2.3 with the first proposed fix of __bforget(): always unhashed, on the free list once unreferenced.";
+    profile("linux-2.2.3-proposed-bforget", sentence, Bforget::FreesWhenUnheld)
+}
+
+pub fn v2_2_5() -> Profile {
+    let sentence = "2.2.5: fs/buffer.c, __bforget() releases a shared or locked buffer, else put_last_free().";
+    profile("linux-2.2.5", sentence, Bforget::PutsLastFree)
 }

@@ -1,15 +1,16 @@
 //! Linux 2.6.17: the kernel of the ten bulk writers.
 
-use super::{Constant, Profile, SlabFallback, Throttle, Version, ZoneReclaim, linux_2_6_32};
+use super::{Constant, Profile, SlabFallback, Throttle, ZoneReclaim, linux_2_6_32};
 
 pub fn profile() -> Profile {
     Profile {
         name: "linux-2.6.17",
-        version: Version(2, 6, 17),
         sentence: "2.6.17: a per-CPU dirty rate limit, writers that write out a chunk themselves, batching requests.",
         hz: Constant::kernel(250, "kernel/Kconfig.hz", "CONFIG_HZ, default", "2.6.17"),
         schedulers: &["deadline", "none", "noop"],
         file_systems: &["ext3", "ext2", "reiserfs"],
+        shared_lru: true,
+        relatime: false,
         slab_fallback: SlabFallback::TriesHarder,
         zone_reclaim: ZoneReclaim::None,
         throttle: Throttle::PerCpuRateLimit,

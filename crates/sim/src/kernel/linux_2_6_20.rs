@@ -1,6 +1,6 @@
 //! Linux 2.6.20: the mail servers, 32-bit with PAE (with and without the leak of journalled pages) and 64-bit.
 
-use super::{Constant, Objects, Profile, SlabFallback, Throttle, Version, ZoneReclaim, linux_2_6_32};
+use super::{Constant, Objects, Profile, SlabFallback, Throttle, ZoneReclaim, linux_2_6_32};
 use crate::mm::slab::ObjectShape;
 
 const fn object(name: &'static str, bytes: u64, word_bytes: u64, from: &'static str) -> Constant<ObjectShape> {
@@ -30,13 +30,14 @@ const OBJECTS_64: Objects = Objects {
 pub fn pae() -> Profile {
     Profile {
         name: "linux-2.6.20-pae",
-        version: Version(2, 6, 20),
         sentence: "2.6.20, 32-bit PAE: 896 MiB of lowmem for inodes, dentries and metadata; the leak patched.",
         struct_page_bytes: Constant::kernel(32, "include/linux/mm_types.h", "sizeof(struct page), i386", "2.6.20"),
         hz: Constant::kernel(250, "kernel/Kconfig.hz", "CONFIG_HZ, default", "2.6.20"),
         lowmem_bytes: Some(Constant::kernel(896 << 20, "arch/i386/kernel/setup.c", "MAXMEM_PFN", "2.6.20")),
         pci_hole_bytes: Constant::assumed(0, "all of the published total is memory"),
         reclaim_distance: None,
+        shared_lru: true,
+        relatime: false,
         slab_fallback: SlabFallback::TriesHarder,
         zone_reclaim: ZoneReclaim::None,
         throttle: Throttle::PerCpuRateLimit,

@@ -1,7 +1,8 @@
 //! Linux 2.6.32, x86-64, SLAB: the kernel of the trading journal and of the graph database.
 
-use super::{Constant, CostTable, Objects, Profile, SlabFallback, Throttle, Version, ZoneReclaim};
+use super::{Constant, CostTable, Objects, Profile, SlabFallback, Throttle, ZoneReclaim};
 use crate::mm::slab::ObjectShape;
+use crate::sched::site::Generation;
 
 /// sizeof of the struct on x86-64.
 const fn object(name: &'static str, bytes: u64, from: &'static str) -> Constant<ObjectShape> {
@@ -19,15 +20,11 @@ const WALKED_SLABS: &str =
     "a list of 425 000 synthetic slabs in random order, idle 2-core guest (the walk of bench/walks.rs)";
 const CLEARED: &str = "first touches of huge pages, 344 ns each 4 KiB, beside read() of cached bytes into memory in use, 293 ns, \
      6.18, 2-core guest; bench/walks.rs repeats it";
-const HANDLE: &str = "overwrites of 220 bytes on ext4 of 6.18 with nodelalloc less the same without it, 310 to 960 ns in seven rounds, 2-core \
-     guest; bench/handle_cost.py repeats it";
 const NOT_APART: Constant<u64> = Constant::assumed(0, "part of the lookup");
 
 pub const COSTS: CostTable = CostTable {
     write_base_ns: Constant::assumed(1_300, "a plain write of a few microseconds"),
     write_step_ns: Constant::assumed(0, "part of copying (4 GB/s)"),
-    buffer_walk_ns: Constant::assumed(0, "no large folios"),
-    handle_ns: Constant::measured(560, HANDLE),
     read_base_ns: Constant::assumed(900, "a plain read of a page in memory: under a microsecond"),
     copy_byte_ps: Constant::assumed(250, "4 GB/s: memory of 2009, both ends cold"),
     clear_percent: Constant::assumed(50, "one end is cold, not two"),
@@ -83,7 +80,7 @@ pub fn profile() -> Profile {
 
 const PROFILE: Profile = Profile {
     name: "linux-2.6.32",
-    version: Version(2, 6, 32),
+    generation: Generation::V2_6,
     sentence: "2.6.32, 64-bit, SLAB, LRU lists by zone, GFP_THISNODE without reclaim, zone_reclaim.",
     struct_page_bytes: Constant::kernel(56, "include/linux/mm_types.h", "sizeof(struct page), x86-64", "2.6.32"),
     hz: Constant::kernel(1000, "kernel/Kconfig.hz", "CONFIG_HZ of that distribution", "2.6.32"),
@@ -94,6 +91,9 @@ const PROFILE: Profile = Profile {
     reclaim_distance: Some(Constant::kernel(20, "include/linux/topology.h", "RECLAIM_DISTANCE", "2.6.32")),
     large_folio_systems: &[],
     ahead_folio_systems: &[],
+    shared_lru: false,
+    relatime: true,
+    pcp_auto_tuning: false,
     slab_fallback: SlabFallback::Refuses,
     zone_reclaim: ZoneReclaim::OrderAsLruPages,
     throttle: Throttle::DoublingPauses,

@@ -1,7 +1,8 @@
 //! Linux 6.1, 6.12 and 6.18.
 
-use super::{Constant, CostTable, Objects, Profile, SlabFallback, Throttle, Version, ZoneReclaim, linux_2_6_32};
+use super::{Constant, CostTable, Objects, Profile, SlabFallback, Throttle, ZoneReclaim, linux_2_6_32};
 use crate::mm::slab::ObjectShape;
+use crate::sched::site::Generation;
 
 /// SLUB, in slabs of one page: 39 buffer_heads of 104 B; ext4 inode 1192 B, dentry 192 B as measured on 6.18.
 pub const OBJECTS: Objects = Objects {
@@ -75,11 +76,7 @@ pub const COSTS: CostTable = CostTable {
     ..linux_2_6_32::COSTS
 };
 
-const WALKS: &str =
-    "bench/folio_walk.py on ext4 of 6.18, medians of three times 7 rounds 2.75 to 3.48 ns, 2-core guest";
-
 const COSTS_6_18: CostTable = CostTable {
-    buffer_walk_ns: Constant::measured(3, WALKS),
     // 5.4 us for the first 4 KiB of a file, 45 us for a fresh 256 KiB: a folio's blocks are reserved once.
     add_to_cache_ns: Constant::measured(3_300, ON_6_18),
     folio_page_ns: Constant::measured(160, ON_6_18),
@@ -92,7 +89,7 @@ const COSTS_6_18: CostTable = CostTable {
 pub fn v6_1() -> Profile {
     Profile {
         name: "linux-6.1",
-        version: Version(6, 1, 0),
+        generation: Generation::V6,
         sentence: "6.1: large folios only where xfs reads; pauses instead of writeback in balance_dirty_pages.",
         hz: Constant::kernel(250, "kernel/Kconfig.hz", "CONFIG_HZ, default", "6.1"),
         struct_page_bytes: Constant::kernel(64, "include/linux/mm_types.h", "sizeof(struct page), x86-64", "6.1"),
@@ -115,7 +112,7 @@ pub fn v6_1() -> Profile {
 pub fn v6_12() -> Profile {
     Profile {
         name: "linux-6.12",
-        version: Version(6, 12, 0),
+        pcp_auto_tuning: true,
         sentence: "6.12: as 6.1, with large folios for writes on xfs (6.6 and later).",
         large_folio_systems: &["xfs"],
         ..v6_1()
@@ -125,7 +122,6 @@ pub fn v6_12() -> Profile {
 pub fn v6_18() -> Profile {
     Profile {
         name: "linux-6.18",
-        version: Version(6, 18, 0),
         sentence: "6.18: large folios in ext4 and xfs, one for a write of many pages.",
         large_folio_systems: &["ext4", "xfs"],
         ahead_folio_systems: &["ext4", "xfs"],

@@ -1,14 +1,10 @@
-//! Kernel profiles: the constants of each version (a file each) and its features (`feature`).
+//! Kernel profiles: the constants and features of each version, a row of data each.
 //!
 //! Every number is a `Constant` with its origin. CPU times are for a CPU of about 2.7 GHz; `cpu_speed_percent` of a
 //! scenario scales them.
 
 mod costs;
-mod feature;
 mod linux_2_2;
-mod linux_2_2_3;
-mod linux_2_2_3_proposed;
-mod linux_2_2_5;
 mod linux_2_6_17;
 mod linux_2_6_20;
 mod linux_2_6_32;
@@ -16,7 +12,6 @@ mod linux_6;
 mod throttle;
 
 pub use self::costs::{CostTable, Costs};
-pub use self::feature::{Feature, Version};
 pub use self::throttle::Throttle;
 use crate::constant::{Constant, Entry, Provenance};
 use crate::mm::slab::ObjectShape;
@@ -80,7 +75,7 @@ pub struct BufferCache {
 #[derive(Clone, Debug)]
 pub struct Profile {
     pub name: &'static str,
-    pub version: Version,
+    pub generation: Generation,
     pub sentence: &'static str,
     pub struct_page_bytes: Constant<u64>,
     pub hz: Constant<u64>,
@@ -96,6 +91,13 @@ pub struct Profile {
     pub large_folio_systems: &'static [&'static str],
     /// File systems with large folios for readahead.
     pub ahead_folio_systems: &'static [&'static str],
+    /// File and process pages share the LRU lists; each pass ages the active list by the same fraction as it scans of
+    /// the inactive list (mm/vmscan.c: shrink_zone, up to 2.6.27).
+    pub shared_lru: bool,
+    /// Access times are relative to changes unless a mount option says otherwise (MNT_RELATIME, 2.6.30).
+    pub relatime: bool,
+    /// A CPU's list of free pages and its batches grow while pages are only taken (mm/page_alloc.c: nr_pcp_alloc, 6.7).
+    pub pcp_auto_tuning: bool,
     pub slab_fallback: SlabFallback,
     pub zone_reclaim: ZoneReclaim,
     pub throttle: Throttle,
@@ -140,27 +142,11 @@ impl Profile {
     }
 
     /// A kernel of 6.x: LRU lists by node, SLUB, shadow entries, shrinkers by priority, IO-less balance_dirty_pages,
-    /// blk-mq.
+    /// blk-mq with plugs.
     #[must_use]
     #[inline]
     pub fn is_6(&self) -> bool {
-        self.version.0 >= 6
-    }
-
-    /// Whether this version has a feature (`feature::TABLE`).
-    #[must_use]
-    pub fn has(&self, feature: Feature) -> bool {
-        self.version.has(feature)
-    }
-
-    /// The generation whose function names its stacks have.
-    #[must_use]
-    pub fn generation(&self) -> Generation {
-        match (&self.buffer_cache, self.is_6()) {
-            (Some(_), _) => Generation::V2_2,
-            (None, false) => Generation::V2_6,
-            (None, true) => Generation::V6,
-        }
+        self.generation == Generation::V6
     }
 
     /// Every constant of the table, for the listing.
@@ -221,9 +207,9 @@ impl BufferCache {
 
 /// The kernels of the case studies, and modern kernels for `whatif`.
 pub const PROFILES: &[fn() -> Profile] = &[
-    linux_2_2_3::profile,
-    linux_2_2_3_proposed::profile,
-    linux_2_2_5::profile,
+    linux_2_2::v2_2_3,
+    linux_2_2::v2_2_3_proposed,
+    linux_2_2::v2_2_5,
     linux_2_6_17::profile,
     linux_2_6_20::pae_leak,
     linux_2_6_20::pae,

@@ -21,9 +21,6 @@ use crate::mm::zone::{self, Zone, ZoneKind};
 use flatwater_workload::scenario::{DiskSpec, MachineSpec, Scenario};
 
 constants! {
-    /// Boot keeps the first MiB of the DMA zone (5.13 and later), and takes a pool for devices that address 16 MiB.
-    const FIRST_MIB_PAGES: u64 = kernel(256, "arch/x86/realmode/init.c", "reserve_real_mode", "6.1");
-    const DMA_POOL_PAGES: u64 = kernel(32, "kernel/dma/pool.c", "dma_atomic_pool_init", "6.1");
     const DMA_BYTES: u64 = kernel(16 << 20, "include/asm-i386/dma.h", "MAX_DMA_ADDRESS", "2.6.20");
     /// Default disks: one with an arm, and flash (6.x).
     const ARM_BYTES_PER_S: u64 = assumed(80_000_000, "a disk of the time");
@@ -91,7 +88,7 @@ fn node_zones(node: usize, (from, to): (u64, u64), addresses: Addresses, profile
         let present = spanned - addresses.absent(low, high) / page;
         described += mem_map(spanned, profile);
         let taken = match kind {
-            ZoneKind::Dma if profile.is_6() && end > DMA_BYTES.get() => FIRST_MIB_PAGES.get(),
+            ZoneKind::Dma if profile.is_6() && end > DMA_BYTES.get() => 0,
             _ => std::mem::take(&mut described),
         };
         zones.push(Zone::new(node, kind, spanned, present.saturating_sub(taken)));
@@ -238,11 +235,7 @@ pub fn take_away(mm: &mut Mm, machine: &MachineSpec) {
     let page = PAGE_BYTES;
     for (bytes, reserved) in [(&machine.reserved_bytes, true), (&machine.resident_bytes, false)] {
         for (node, bytes) in bytes.iter().enumerate() {
-            // The zones are already without the first MiB, and the DMA zone's pool is taken apart.
-            let of_dma =
-                mm.zones.iter().any(|zone| zone.node == node && zone.kind == ZoneKind::Dma) && mm.profile.is_6();
-            let known = if reserved { FIRST_MIB_PAGES.get() } else { DMA_POOL_PAGES.get() };
-            let mut left = (bytes / page).saturating_sub(if of_dma { known } else { 0 });
+            let mut left = bytes / page;
             // The kernel's memory is lowmem.
             let own = |zone: &&mut Zone| zone.node == node && zone.kind != ZoneKind::HighMem;
             let mut zones: Vec<&mut Zone> = mm.zones.iter_mut().filter(own).collect();
@@ -260,14 +253,6 @@ pub fn take_away(mm: &mut Mm, machine: &MachineSpec) {
                 }
             }
         }
-    }
-}
-
-/// Takes the pool of the DMA zone.
-pub fn take_dma_pool(mm: &mut Mm) {
-    for zone in mm.zones.iter_mut().filter(|zone| zone.kind == ZoneKind::Dma) {
-        let pool = DMA_POOL_PAGES.get().min(zone.free);
-        (zone.free, zone.pinned) = (zone.free - pool, zone.pinned + pool);
     }
 }
 
@@ -431,7 +416,6 @@ pub fn disk(spec: &DiskSpec, profile: &Profile) -> DiskModel {
         seek_ns: if flash { 0 } else { spec.seek_ns.unwrap_or(ARM_SEEK_NS.get()) },
         rotation_ns: if flash { 0 } else { spec.rotation_ns.unwrap_or(ARM_ROTATION_NS.get()) },
         access_ns: limited.map_or(spec.latency_ns.unwrap_or(FLASH_ACCESS_NS.get()), |iops| 1_000_000_000 / iops.max(1)),
-        flush_ns: spec.flush_ns.unwrap_or(0),
         pages: spec.bytes.unwrap_or(500 << 30) / PAGE_BYTES,
         in_order: flash && is_flash,
         depth,

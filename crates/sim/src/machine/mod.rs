@@ -55,8 +55,6 @@ pub struct Machine {
     pub(crate) aheads: RefCell<Aheads>,
     pub(crate) precursor_used: Cell<bool>,
     pub(crate) skips_setup: bool,
-    /// As `Options::one_by_one`.
-    pub(crate) one_by_one: bool,
     /// Whether the set-up is performed before the measured part, and the tasks that wait for its end.
     pub(crate) prepares: bool,
     pub(crate) preparing: Cell<u32>,

@@ -3,7 +3,6 @@
 use crate::fs::file_system;
 use crate::kernel;
 use crate::kernel::{Profile, Throttle};
-use crate::machine::build;
 use crate::machine::knob_support;
 use crate::run::{NEWEST, has_cgroup};
 use flatwater_recording::Setup;
@@ -64,17 +63,8 @@ fn missing_of_device(disk: &DiskSpec, setups: &[&Setup], profile: &Profile) -> O
     if let Some(option) = file_system::unknown_option(setup) {
         return Some(format!("the mount option '{option}' (mount.options)"));
     }
-    if let Some(option) = file_system::foreign_option(disk, setup, profile) {
-        return Some(format!("{option} of a file system that is not ext4 (mount.options)"));
-    }
-    if let Some(option) = file_system::dropped_option(disk, setup, profile) {
-        return Some(format!("an XFS of 4.18 or earlier: 4.19 and later do not mount with '{option}' (mount.options)"));
-    }
-    let model = build::disk(disk, profile);
-    if let Some(option) = file_system::barrier_option(setup).filter(|_| !model.has_arm() && model.flush_ns == 0) {
-        return Some(format!(
-            "what a flush of this flash device takes (disk.flush), without which '{option}' changes nothing"
-        ));
+    if disk.flush_ns.is_some() {
+        return Some("the flush of a drive's cache (disk.flush)".to_owned());
     }
     if disk.network_bytes_per_s.is_some() || disk.network_rtt_ns.is_some() {
         return Some("a disk behind a network (disk.network_bps, disk.network_rtt)".to_owned());
@@ -198,18 +188,14 @@ mod tests {
             ("linux-2.6.17", "file_system = 'ext4'", "", "ext4"),
             ("linux-6.1", "array = { level = 'raid0', drives = 2 }", "", "arrays"),
             ("linux-6.1", "", "'mount.options' = 'noatime,discard'", "discard"),
-            ("linux-6.1", "latency = '80us'", "'mount.options' = 'barrier=0'", "disk.flush"),
-            ("linux-6.1", "file_system = 'xfs'", "'mount.options' = 'nobarrier'", "4.19"),
-            (
-                "linux-2.6.32",
-                "file_system = 'ext3'",
-                "'mount.options' = 'journal_async_commit'",
-                "journal_async_commit",
-            ),
+            ("linux-6.1", "latency = '80us', flush = '2ms'", "", "disk.flush"),
+            ("linux-6.1", "", "'mount.options' = 'barrier=0'", "barrier=0"),
             ("linux-6.1", "", "'cgroup.memory_high' = '64MiB'", "memory.high"),
             ("linux-2.6.32", "", "'queue.wbt_lat_usec' = 75000", "4.10"),
             ("linux-2.6.32", "", "'vm.watermark_scale_factor' = 200", "4.6"),
             ("linux-2.6.32", "", "'thp.enabled' = 'always'", "2.6.38"),
+            ("linux-2.6.17", "", "'thp.defrag' = 'madvise'", "2.6.38"),
+            ("linux-6.18", "", "'vm.compaction_proactiveness' = 20", "compaction"),
             ("linux-6.1", "", "'lru_gen.enabled' = '1'", "multi-gen LRU"),
             ("linux-6.1", "", "'queue.scheduler' = 'kyber'", "kyber"),
             ("linux-2.6.32", "", "'queue.scheduler' = 'cfq'", "cfq"),
@@ -223,7 +209,6 @@ mod tests {
         }
         for (kernel, disk, setup) in [
             ("linux-6.1", "file_system = 'ext4'", "'queue.scheduler' = 'none'"),
-            ("linux-6.1", "latency = '20us', flush = '2ms'", "'mount.options' = 'barrier=0'"),
             ("linux-6.1", "", "'queue.wbt_lat_usec' = 75000\n'kernel.numa_balancing' = 0"),
             ("linux-2.6.20-x86_64", "file_system = 'reiserfs'", ""),
         ] {
@@ -285,30 +270,6 @@ mod tests {
             assert_eq!(why("linux-2.6.32", workload), None);
         }
         assert_eq!(why("linux-2.2.5", "fdatasync_every = 0"), None);
-    }
-
-    #[test]
-    fn a_kernel_with_lumpy_reclaim_is_never_asked_for_more_than_a_page_and_a_later_one_never_to_compact() {
-        let why = |kernel: &str, setup: &str| {
-            let (scenario, profile) = scenario(kernel, "", setup);
-            missing(&scenario, &profile)
-        };
-        for kernel in ["linux-2.6.17", "linux-2.6.32"] {
-            for setup in ["'thp.enabled' = 'always'", "'thp.enabled' = 'madvise'", "'thp.defrag' = 'madvise'"] {
-                let why = why(kernel, setup).unwrap_or_else(|| panic!("{kernel} {setup} was taken"));
-                assert!(why.contains("2.6.38"), "{why}");
-            }
-            assert_eq!(why(kernel, "'thp.enabled' = 'never'"), None, "{kernel}");
-        }
-        for (kernel, setup) in [
-            ("linux-6.1", "'thp.defrag' = 'always'"),
-            ("linux-6.1", "'thp.defrag' = 'defer'"),
-            ("linux-6.18", "'vm.compaction_proactiveness' = 20"),
-        ] {
-            let why = why(kernel, setup).unwrap_or_else(|| panic!("{kernel} {setup} was taken"));
-            assert!(why.contains("compaction"), "{why}");
-        }
-        assert_eq!(why("linux-6.1", "'thp.enabled' = 'always'"), None);
     }
 
     #[test]

@@ -7,7 +7,7 @@
 //! one never does.
 
 use crate::Machine;
-use crate::kernel::{Feature, SlabFallback};
+use crate::kernel::SlabFallback;
 use crate::mm::memcontrol;
 use crate::mm::memory::Mm;
 use crate::mm::reclaim;
@@ -96,14 +96,14 @@ pub async fn frame(m: &Machine, task: &mut Task, want: Want) -> Option<u8> {
 /// The common case, which cannot sleep: the first zone above its low watermark, unless a zone before it would be
 /// reclaimed.
 #[inline]
-pub fn frame_now(m: &Machine, task: &Task, want: Want) -> Option<u8> {
+fn frame_now(m: &Machine, task: &Task, want: Want) -> Option<u8> {
     let most = if reclaims_zones(m, task) { 1 } else { ZONES_MAX };
     let frame = m.mm.borrow_mut().low_choice((task.node, task.cpu), want, most)?;
     Some(counted(m, task.node, frame))
 }
 
 /// The slow part of `frame`, after `frame_now` found no zone.
-pub async fn frame_slow(m: &Machine, task: &mut Task, want: Want) -> Option<u8> {
+async fn frame_slow(m: &Machine, task: &mut Task, want: Want) -> Option<u8> {
     let (node, reclaims) = (task.node, reclaims_zones(m, task));
     if !reclaims && refuses(m, want) {
         return None;
@@ -214,7 +214,7 @@ async fn slow_path(m: &Machine, task: &mut Task, zones: &[u8], want: Want) -> Op
         }
         // mm/page_alloc.c: __alloc_pages_direct_reclaim, 6.8: freed pages may be on the CPUs' lists, which are long
         // from 6.7 on.
-        if freed > 0 && m.profile.has(Feature::PcpAutoTuning) {
+        if freed > 0 && m.profile.pcp_auto_tuning {
             m.mm.borrow_mut().drain_lists();
             if let Some(frame) = try_zones(m, task, zones, want, Mark::Min) {
                 return Some(frame);
@@ -250,7 +250,7 @@ pub async fn object(m: &Machine, task: &mut Task, kind: CacheKind, want: Want) -
 /// The common case, which cannot sleep: an object of the CPU's array, not charged to a cgroup. Without side effects if
 /// the array is empty.
 #[inline]
-pub fn object_now(m: &Machine, task: &mut Task, kind: CacheKind) -> Option<Object> {
+fn object_now(m: &Machine, task: &mut Task, kind: CacheKind) -> Option<Object> {
     if task.in_cgroup {
         return None;
     }
@@ -260,7 +260,7 @@ pub fn object_now(m: &Machine, task: &mut Task, kind: CacheKind) -> Option<Objec
 }
 
 /// The slow part of `object`, after `object_now` found none.
-pub async fn object_slow(m: &Machine, task: &mut Task, kind: CacheKind, want: Want) -> Object {
+async fn object_slow(m: &Machine, task: &mut Task, kind: CacheKind, want: Want) -> Object {
     task.work(Site::Work, m.costs.slab_object_ns);
     if task.in_cgroup {
         let bytes = m.mm.borrow().cache(kind).shape.bytes;
@@ -306,14 +306,7 @@ async fn cache_grow(m: &Machine, task: &mut Task, kind: CacheKind, want: Want) -
     let this_node = m.mm.borrow().nodes > 1;
     let want = Want { this_node, ..want };
     task.work(Site::Work, m.costs.alloc_page_ns);
-    let frame = match frame_now(m, task, want) {
-        Some(frame) => frame,
-        None if refuses(m, want) && !reclaims_zones(m, task) => return false,
-        None => match frame_slow(m, task, want).await {
-            Some(frame) => frame,
-            None => return false,
-        },
-    };
+    let Some(frame) = frame(m, task, want).await else { return false };
     task.work(Site::SlabGrow(kind), m.costs.cache_grow_ns);
     m.mm.borrow_mut().add_slab(kind, frame, true);
     true

@@ -5,16 +5,16 @@
 //! in one zone. It is the unit of the LRU lists, as large as SWAP_CLUSTER_MAX and the default readahead. Leaves out:
 //! LRU order inside a window, locked pages. Costs about 1.5 bytes a page for streams, 56 bytes for a file of one page.
 
+pub use crate::linked::NONE;
+use crate::linked::{Link, Linked, List};
 use crate::run::invariant::Broken;
 
 pub type ChunkId = u32;
-pub const NONE: u32 = u32::MAX;
 pub const WINDOW_PAGES: u64 = 32;
 
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Chunk {
-    pub prev: u32,
-    pub next: u32,
+    link: Link,
     pub inode: u32,
     pub window: u32,
     /// The next chunk of the same window: its pages are in another zone or on another list.
@@ -38,10 +38,15 @@ pub struct Chunk {
     pub reclaim: bool,
     /// Pages of a process's memory, not of a file.
     pub anonymous: bool,
-    /// The pages were on the active list (PG_workingset, 4.20 and later).
-    pub workingset: bool,
     /// Order of the folio that the last page came with (`folio`).
     pub order: u8,
+}
+
+impl Linked for Chunk {
+    #[inline]
+    fn link(&mut self, _: usize) -> &mut Link {
+        &mut self.link
+    }
 }
 
 impl Chunk {
@@ -65,8 +70,7 @@ pub const ACTIVE: usize = 1;
 /// of lists has both.
 #[derive(Clone, Debug, Default)]
 pub struct Lruvec {
-    head: [u32; 2],
-    tail: [u32; 2],
+    lists: [List; 2],
     /// Pages on the inactive and the active list.
     pub pages: [u64; 2],
     /// Evictions and activations (`nonresident_age`; `workingset`).
@@ -117,7 +121,7 @@ impl PerPage {
 
 impl Chunks {
     pub fn add_lruvec(&mut self) -> u8 {
-        self.lruvecs.push(Lruvec { head: [NONE; 2], tail: [NONE; 2], ..Lruvec::default() });
+        self.lruvecs.push(Lruvec::default());
         (self.lruvecs.len() - 1) as u8
     }
 
@@ -140,8 +144,7 @@ impl Chunks {
         if usize::from(zone) >= self.on_lists.len() {
             self.on_lists.resize(usize::from(zone) + 1, [0; 2]);
         }
-        let own = Chunk { inode, window, sibling, zone, lruvec, buffer_zone: zone, ..Chunk::default() };
-        let chunk = Chunk { prev: NONE, next: NONE, list: INACTIVE as u8, ..own };
+        let chunk = Chunk { inode, window, sibling, zone, lruvec, buffer_zone: zone, ..Chunk::default() };
         let id = match self.free.pop() {
             Some(id) => {
                 self.all[id as usize] = chunk;
@@ -152,7 +155,7 @@ impl Chunks {
                 (self.all.len() - 1) as ChunkId
             }
         };
-        self.link_head(id);
+        self.join(id, true);
         id
     }
 
@@ -164,32 +167,22 @@ impl Chunks {
     }
 
     pub fn tail(&self, lruvec: u8, list: usize) -> Option<ChunkId> {
-        let id = self.lruvecs[usize::from(lruvec)].tail[list];
+        let id = self.lruvecs[usize::from(lruvec)].lists[list].tail;
         (id != NONE).then_some(id)
     }
 
     /// Moves a chunk with all its pages to the head of a list.
     pub fn move_to_head(&mut self, id: ChunkId, list: usize) {
         self.unlink(id);
-        let chunk = self.get_mut(id);
-        chunk.list = list as u8;
-        self.link_head(id);
+        self.get_mut(id).list = list as u8;
+        self.join(id, true);
     }
 
     /// folio_rotate_reclaimable: to the tail, where the next scan begins.
     pub fn move_to_inactive_tail(&mut self, id: ChunkId) {
         self.unlink(id);
         self.get_mut(id).list = INACTIVE as u8;
-        let chunk = *self.get(id);
-        let lruvec = &mut self.lruvecs[usize::from(chunk.lruvec)];
-        let tail = std::mem::replace(&mut lruvec.tail[INACTIVE], id);
-        if tail == NONE {
-            lruvec.head[INACTIVE] = id;
-        } else {
-            self.get_mut(tail).next = id;
-        }
-        (self.get_mut(id).prev, self.get_mut(id).next) = (tail, NONE);
-        self.count(&chunk, chunk.pages() as i64);
+        self.join(id, false);
     }
 
     /// Marks one page of the chunk present.
@@ -284,34 +277,20 @@ impl Chunks {
         u64::from(pages)
     }
 
-    fn link_head(&mut self, id: ChunkId) {
+    /// Puts a chunk at the head or the tail of its list.
+    fn join(&mut self, id: ChunkId, at_head: bool) {
         let chunk = *self.get(id);
-        let (lruvec, list) = (usize::from(chunk.lruvec), usize::from(chunk.list));
-        let head = self.lruvecs[lruvec].head[list];
-        self.get_mut(id).prev = NONE;
-        self.get_mut(id).next = head;
-        if head == NONE {
-            self.lruvecs[lruvec].tail[list] = id;
-        } else {
-            self.get_mut(head).prev = id;
+        let list = &mut self.lruvecs[usize::from(chunk.lruvec)].lists[usize::from(chunk.list)];
+        match at_head {
+            true => list.push_head(&mut self.all, 0, id),
+            false => list.push_tail(&mut self.all, 0, id),
         }
-        self.lruvecs[lruvec].head[list] = id;
         self.count(&chunk, chunk.pages() as i64);
     }
 
     fn unlink(&mut self, id: ChunkId) {
         let chunk = *self.get(id);
-        let (lruvec, list) = (usize::from(chunk.lruvec), usize::from(chunk.list));
-        if chunk.prev == NONE {
-            self.lruvecs[lruvec].head[list] = chunk.next;
-        } else {
-            self.get_mut(chunk.prev).next = chunk.next;
-        }
-        if chunk.next == NONE {
-            self.lruvecs[lruvec].tail[list] = chunk.prev;
-        } else {
-            self.get_mut(chunk.next).prev = chunk.prev;
-        }
+        self.lruvecs[usize::from(chunk.lruvec)].lists[usize::from(chunk.list)].remove(&mut self.all, 0, id);
         self.count(&chunk, -(chunk.pages() as i64));
     }
 
@@ -322,10 +301,10 @@ impl Chunks {
         let (mut held, mut on_lists) = (Held { by_zone: vec![0; zones], under_writeback: 0 }, 0);
         for (number, lruvec) in self.lruvecs.iter().enumerate() {
             for list in [INACTIVE, ACTIVE] {
-                let (mut id, mut before, mut pages) = (lruvec.head[list], NONE, 0);
+                let (mut id, mut before, mut pages) = (lruvec.lists[list].head, NONE, 0);
                 while id != NONE {
                     let chunk = self.get(id);
-                    let listed = (usize::from(chunk.lruvec), usize::from(chunk.list), chunk.prev);
+                    let listed = (usize::from(chunk.lruvec), usize::from(chunk.list), chunk.link.prev);
                     if std::mem::replace(&mut seen[id as usize], true) || listed != (number, list, before) {
                         let why =
                             if listed == (number, list, before) { "is on two lists" } else { "is on another list" };
@@ -335,7 +314,7 @@ impl Chunks {
                     held.by_zone[usize::from(chunk.zone)] += chunk.pages();
                     held.under_writeback += u64::from((chunk.writeback & chunk.present).count_ones());
                     on_lists += 1;
-                    (before, id) = (id, chunk.next);
+                    (before, id) = (id, chunk.link.next);
                 }
                 if pages != lruvec.pages[list] {
                     return Err(Broken::Lists(format!(

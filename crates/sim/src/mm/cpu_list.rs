@@ -3,13 +3,9 @@
 //! Models: batches taken from the zone and given back to it. For 5.14 and later: sizes that follow the zone and its low
 //! watermark, short lists while kswapd is at work, the growing batch of a CPU that only frees. For 6.7 and later:
 //! batches that double while pages are only taken, and a list that grows with them while its zone is above its high
-//! watermark and shrinks again (`pcp->high`). Leaves out: lists by migrate type and order, and pages of a remote node
-//! that a CPU gives back after three seconds.
+//! watermark (`pcp->high`). Leaves out: lists by migrate type and order, that an idle list shrinks each second, and
+//! pages of a remote node that a CPU gives back after three seconds.
 
-use crate::kernel::Feature;
-use std::rc::Rc;
-
-use crate::Machine;
 use crate::constant::constants;
 use crate::mm::memory::Mm;
 use crate::mm::zone::Zone;
@@ -19,7 +15,6 @@ constants! {
     const BATCH: u64 = kernel(31, "mm/page_alloc.c", "zone_batchsize", "2.6.32");
     const HIGH: u64 = kernel(6 * 31, "mm/page_alloc.c", "setup_pageset", "2.6.32");
     const SCALE_MAX: u8 = kernel(5, "mm/Kconfig", "PCP_BATCH_SCALE_MAX", "6.12");
-    const STAT_INTERVAL_NS: u64 = kernel(1_000_000_000, "mm/vmstat.c", "sysctl_stat_interval (HZ)", "6.12");
     /// Largest list, as a fraction of the zone, for all CPUs of the node together.
     const HIGH_FRACTION: u64 = kernel(8, "mm/page_alloc.c", "MIN_PERCPU_PAGELIST_HIGH_FRACTION", "6.12");
 }
@@ -154,16 +149,6 @@ impl CpuList {
         self.factor += u8::from(grown < most);
         grown.clamp(batch.min(most), most)
     }
-
-    /// mm/page_alloc.c: decay_pcp_high, 6.8: pages to give back each second; the maximum falls by an eighth.
-    fn decay(&mut self, sizes: &PcpSizes) -> u64 {
-        let high = u64::from(self.high);
-        if high > sizes.high {
-            let kept = self.count().saturating_sub(sizes.batch << SCALE_MAX.get());
-            self.high = kept.max(high - (high >> 3)).max(sizes.high) as u32;
-        }
-        self.count().saturating_sub(u64::from(self.high))
-    }
 }
 
 impl Mm {
@@ -176,7 +161,7 @@ impl Mm {
     /// (mm/page_alloc.c: rmqueue_pcplist).
     #[inline]
     pub fn take_frames(&mut self, zone: u8, cpu: u16, order: u32) -> Option<u8> {
-        let (is_6, scales) = (self.profile.is_6(), self.profile.has(Feature::PcpAutoTuning));
+        let (is_6, scales) = (self.profile.is_6(), self.profile.pcp_auto_tuning);
         let frames = 1_u64 << order;
         let (list, slot) = self.list_and_zone(zone, cpu);
         if list.count() < frames {
@@ -198,7 +183,7 @@ impl Mm {
     /// Gives frames back, on 6.x in one piece.
     #[inline]
     pub fn give_frames(&mut self, zone: u8, cpu: u16, frames: u64) {
-        let (is_6, scales) = (self.profile.is_6(), self.profile.has(Feature::PcpAutoTuning));
+        let (is_6, scales) = (self.profile.is_6(), self.profile.pcp_auto_tuning);
         self.events.pgfree += frames;
         let (list, slot) = self.list_and_zone(zone, cpu);
         if is_6 {
@@ -211,15 +196,6 @@ impl Mm {
             list.give_back(slot, due);
             // mm/page_alloc.c: free_pages_bulk, 2.6.32.
             slot.all_unreclaimable = false;
-        }
-    }
-
-    fn decay_lists(&mut self) {
-        let zones = self.zones.len();
-        for (place, list) in self.cpu_lists.iter_mut().enumerate() {
-            let slot = &mut self.zones[place % zones];
-            let due = list.decay(&slot.pcp);
-            list.give_back(slot, due);
         }
     }
 
@@ -260,14 +236,6 @@ impl CpuList {
         self.count -= pages as u32;
         slot.on_cpu_lists -= pages;
         slot.free += pages;
-    }
-}
-
-/// mm/vmstat.c: vmstat_update, 6.8, of all CPUs.
-pub async fn decay_lists(m: Rc<Machine>) {
-    loop {
-        m.clock.sleep_until(m.clock.now() + STAT_INTERVAL_NS.get()).await;
-        m.mm.borrow_mut().decay_lists();
     }
 }
 
@@ -339,17 +307,6 @@ mod tests {
         let small = CpuList { count: 220, high: 216, free_count: 223, ..list.clone() };
         assert_eq!(due(small.clone(), &blocks(false)), (209, 231, 224));
         assert_eq!(due(CpuList { free_count: 224, ..small.clone() }, &blocks(true)).2, 224, "batch << 5 at most");
-    }
-
-    /// decay_pcp_high: by an eighth, but no more than 224 pages at once, down to high_min.
-    #[test]
-    fn an_idle_list_shrinks_by_an_eighth_each_second() {
-        let mut list = CpuList { count: 900, high: 1_000, ..CpuList::default() };
-        assert_eq!((list.decay(&blocks(true)), list.high), (25, 875));
-        let mut list = CpuList { count: 10, high: 230, ..CpuList::default() };
-        assert_eq!((list.decay(&blocks(true)), list.high), (0, 216));
-        let mut list = CpuList { count: 3_456, high: 3_456, ..CpuList::default() };
-        assert_eq!((list.decay(&blocks(true)), list.high), (224, 3_232));
     }
 
     /// ZONE_BELOW_HIGH: an allocation that finds less than the high watermark free sets it; enough freed pages clear

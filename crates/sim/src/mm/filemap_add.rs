@@ -90,11 +90,7 @@ async fn place(m: &Machine, task: &mut Task, inode: InodeId, page: u64, folio: F
     if head {
         task.work(Site::Work, m.costs.alloc_page_ns);
     }
-    let frame = match alloc::frame_now(m, task, Want::USER) {
-        Some(frame) => Some(frame),
-        None => alloc::frame_slow(m, task, Want::USER).await,
-    };
-    let Some(frame) = frame else {
+    let Some(frame) = alloc::frame(m, task, Want::USER).await else {
         m.mm.borrow_mut().uncharge_page(inode);
         return (NONE, 0);
     };
@@ -132,10 +128,7 @@ pub async fn buffer_of(
 
 /// Allocates the buffer_head of a cached page (create_empty_buffers). Returns the page's chunk and bit.
 pub async fn attach_buffer(m: &Machine, task: &mut Task, inode: InodeId, page: u64) -> (ChunkId, u32) {
-    let buffer = match alloc::object_now(m, task, CacheKind::BufferHead) {
-        Some(object) => object,
-        None => alloc::object_slow(m, task, CacheKind::BufferHead, Want::NOFS).await,
-    };
+    let buffer = alloc::object(m, task, CacheKind::BufferHead, Want::NOFS).await;
     let mut mm = m.mm.borrow_mut();
     // Allocation may have slept: the page may have been moved, or reclaimed.
     match mm.lookup(inode, page) {

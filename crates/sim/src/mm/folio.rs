@@ -99,7 +99,7 @@ impl Mm {
         let mut pages = 0;
         for &part in folio.parts() {
             let chunk = self.chunks.get_mut(part);
-            (chunk.referenced, chunk.workingset) = (0, true);
+            chunk.referenced = 0;
             pages += chunk.pages();
         }
         self.move_folio(folio, INACTIVE);

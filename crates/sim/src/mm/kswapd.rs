@@ -2,9 +2,8 @@
 //!
 //! Models: balance_pgdat of 2.6 (`kswapd_node` has that of 6.x): from priority 12 to 0 it scans each zone below its
 //! high watermark and calls the shrinkers with the LRU pages of the zones up to the highest one below. Leaves out:
-//! order > 0, congestion details, sleeping early.
+//! order > 0, congestion details, sleeping early, and that zones with plenty of free pages are spared (2.6.28).
 
-use crate::kernel::Feature;
 use std::rc::Rc;
 
 use crate::Machine;
@@ -12,7 +11,7 @@ use crate::mm::kswapd_node;
 use crate::mm::memory::Mm;
 use crate::mm::reclaim::{self, Pass};
 use crate::mm::shrinker;
-use crate::mm::zone::{Zone, ZoneKind};
+use crate::mm::zone::ZoneKind;
 use crate::sched::site::Site;
 use crate::sched::task::Task;
 
@@ -83,22 +82,16 @@ async fn balance_round(m: &Machine, task: &mut Task, zones: &[usize]) -> bool {
         let pass = Pass { may_unmap: true, may_write: true, cpu: task.cpu, site: Site::DirectReclaim, kswapd: true };
         well = true;
         for zone in below {
-            let (spared, short) = {
+            {
                 let mm = m.mm.borrow();
                 let slot = &mm.zones[zone];
                 if slot.all_unreclaimable && priority != reclaim::DEF_PRIORITY.get() {
                     continue;
                 }
-                // Equal pressure on every zone, except zones with plenty of free pages; up to 2.6.27 on those as well.
-                (slot.has_plenty(end) && !m.profile.has(Feature::SharedLru), !slot.above(slot.high, end))
-            };
-            well &= !short;
-            let sum = if spared {
-                reclaim::Scanned::default()
-            } else {
-                reclaim::shrink_zone(m, task, zone, priority, reclaim::CLUSTER.get(), pass).await
-            };
-            // The shrinkers are called in either case.
+                well &= slot.above(slot.high, end);
+            }
+            // Equal pressure on every zone.
+            let sum = reclaim::shrink_zone(m, task, zone, priority, reclaim::CLUSTER.get(), pass).await;
             let shrunk = shrinker::shrink_slab(m, task, sum.scanned, lru_pages, true, Site::ShrinkSlab).await;
             total_freed += sum.freed + shrunk.counted();
             total_scanned += sum.scanned;
@@ -138,27 +131,5 @@ impl Mm {
         let below: Vec<usize> = zones.iter().copied().filter(|&zone| zone <= end).collect();
         let lru_pages = below.iter().map(|&zone| self.zone_lru_pages(zone)).sum();
         Some((below, self.zones[end].kind, lru_pages))
-    }
-}
-
-impl Zone {
-    /// mm/vmscan.c: balance_pgdat, 2.6.32: zone_watermark_ok at 8 times the high watermark.
-    fn has_plenty(&self, end: ZoneKind) -> bool {
-        self.above(8 * self.high, end)
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use crate::mm::zone::{Zone, ZoneKind};
-
-    #[test]
-    fn a_zone_is_spared_only_at_eight_times_its_high_watermark() {
-        let mut zone = Zone::new(0, ZoneKind::Normal, 10_000, 10_000);
-        zone.high = 100;
-        for (free, plenty) in [(100, false), (101, false), (800, false), (801, true)] {
-            zone.free = free;
-            assert_eq!(zone.has_plenty(ZoneKind::Normal), plenty, "{free} pages free");
-        }
     }
 }

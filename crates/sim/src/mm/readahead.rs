@@ -2,9 +2,9 @@
 //!
 //! Models: ondemand_readahead (mm/readahead.c, 2.6.32 and 6.1; 2.6.17 has two windows to the same effect): the first
 //! window of a sequential reader, doubling up to the limit, and that reaching the mark of one window submits the next
-//! without waiting for it; a mark of another reader's window; a window that would hit its own mark; calls of more than
-//! the limit (4.10); context readahead (2.6.31); that cached pages split the read of a window into parts. Leaves out: a
-//! state for each open file (it is the file's).
+//! without waiting for it; a window that would hit its own mark; calls of more than
+//! the limit (4.10); that cached pages split the read of a window into parts. Leaves out: context readahead
+//! (2.6.31), a mark of another reader's window, a state for each open file (it is the file's).
 
 use crate::kernel::PAGE_BYTES;
 use std::collections::BTreeMap;
@@ -14,7 +14,6 @@ use crate::block::{self, Done, Request};
 use crate::constant::constants;
 use crate::fs::inode::InodeId;
 use crate::fs::vfs;
-use crate::kernel::Feature;
 use crate::mm::chunk::{ChunkId, WINDOW_PAGES};
 use crate::sched::site::Site;
 use crate::sched::task::Task;
@@ -63,8 +62,8 @@ impl Ahead {
     }
 
     /// ondemand_readahead for a page that is not in memory, of `asked` pages of the read; `None` if only those are to
-    /// be read. `context` is the result of `context_pages`.
-    fn missed(self, page: u64, asked: u32, rule: Rule, context: Option<(u32, u32)>) -> Option<Ahead> {
+    /// be read.
+    fn missed(self, page: u64, asked: u32, rule: Rule) -> Option<Ahead> {
         let most = rule.most;
         let is_sequential = page == 0 || asked > most || page == self.behind || page + 1 == self.behind;
         // Its folios begin small.
@@ -75,8 +74,7 @@ impl Ahead {
             let pages = first_pages(asked, most);
             Ahead { pages, left: if pages > asked { pages - asked } else { pages }, ..own }
         } else {
-            let (pages, left) = context?;
-            Ahead { pages, left, ..own }
+            return None;
         };
         // The read would hit its own mark: read the next window too.
         if next.left < next.pages {
@@ -94,18 +92,9 @@ impl Ahead {
         self.pages > 0 && (page == self.end() || page + u64::from(self.left) == self.end())
     }
 
-    /// ondemand_readahead for a page that carries a mark, of `asked` pages of the read; `hole` finds the next page that
-    /// is not in memory. Where the window is another reader's, the cached pages from here on count as the rest of the
-    /// own one.
-    fn marked(self, page: u64, asked: u32, most: u32, hole: impl FnOnce() -> u64) -> Option<Ahead> {
-        if self.expects(page) {
-            return Some(self.pushed(most));
-        }
-        let hole = hole();
-        let cached = u32::try_from(hole - page).ok().filter(|cached| *cached <= most)?;
-        let before = Ahead { pages: cached.saturating_add(asked), ..self };
-        let pages = before.next_pages(most);
-        Some(Ahead { start: hole, pages, left: pages, ..self })
+    /// ondemand_readahead for a page that carries the mark of this window.
+    fn marked(self, page: u64, most: u32) -> Option<Ahead> {
+        self.expects(page).then(|| self.pushed(most))
     }
 
     /// page_cache_ra_order: folios grow fourfold with each window, up to its size.
@@ -170,12 +159,6 @@ impl Rule {
     }
 }
 
-/// count_history_pages: cached pages right before this one.
-fn history(m: &Machine, inode: InodeId, page: u64, most: u32) -> u32 {
-    let mm = m.mm.borrow();
-    (1..=u64::from(most).min(page)).take_while(|back| mm.lookup(inode, page - back).is_some()).count() as u32
-}
-
 /// get_init_ra_size.
 fn first_pages(asked: u32, most: u32) -> u32 {
     let rounded = asked.max(1).next_power_of_two();
@@ -185,24 +168,6 @@ fn first_pages(asked: u32, most: u32) -> u32 {
         _ => return most,
     };
     rounded * times
-}
-
-/// try_context_readahead: cached pages before a random read make it part of a stream. Pages to read, and how many of
-/// them are behind the mark. `beyond_read`: only if more pages are cached than the read has (3.12: "readahead: make
-/// context readahead more conservative").
-fn context_pages(beyond_read: bool, history: u32, asked: u32, most: u32) -> Option<(u32, u32)> {
-    match beyond_read {
-        _ if history == 0 => None,
-        false => Some(first_pages(history + asked, most)).map(|pages| (pages, pages)),
-        true => (history > asked).then(|| ((history + asked).min(most), 1)),
-    }
-}
-
-/// page_cache_next_miss: the next page that is not cached, at most `most` pages on.
-fn next_hole(m: &Machine, inode: InodeId, page: u64, most: u32) -> u64 {
-    let mm = m.mm.borrow();
-    let end = page + 1 + u64::from(most);
-    (page + 1..end).find(|at| mm.lookup(inode, *at).is_none()).unwrap_or(end)
 }
 
 /// page_cache_sync_readahead, for a page that is not cached. `last` is the last page of the read.
@@ -230,13 +195,7 @@ pub fn window_of(m: &Machine, inode: InodeId, page: u64, asked: u64) -> Option<A
     let rule = Rule::of(m, inode, asked);
     let asked = asked.min(1 << 20) as u32;
     let ahead = m.mm.borrow().inodes.get(inode).ahead;
-    let context = if m.profile.has(Feature::ContextReadahead) {
-        let beyond_read = m.profile.has(Feature::ContextBeyondRead);
-        context_pages(beyond_read, history(m, inode, page, rule.most), asked, rule.most)
-    } else {
-        None
-    };
-    ahead.missed(page, asked, rule, context)
+    ahead.missed(page, asked, rule)
 }
 
 /// A read of a page that is cached or under read: submits the next window at a mark, and waits until the page has
@@ -266,8 +225,7 @@ pub async fn reach_mark(m: &Machine, task: &mut Task, inode: InodeId, page: u64,
         mm.chunks.get_mut(id).marked &= !bit;
         mm.inodes.get(inode).ahead
     };
-    let window = ahead.marked(page, asked.min(1 << 20) as u32, most, || next_hole(m, inode, page, most));
-    if let Some(window) = window {
+    if let Some(window) = ahead.marked(page, most) {
         submit(m, task, inode, window, last).await;
     }
 }
@@ -344,7 +302,7 @@ fn missing(from: u64, to: u64, largest: u64, is_missing: impl Fn(u64) -> bool) -
 
 #[cfg(test)]
 mod tests {
-    use super::{Ahead, Coming, Rule, context_pages, first_pages, missing};
+    use super::{Ahead, Coming, Rule, first_pages, missing};
     use crate::Options;
     use crate::run_with;
     use flatwater_workload::scenario::Scenario;
@@ -357,11 +315,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cached_page_before_it_made_a_random_read_a_sequential_one_until_3_12() {
-        // 16 pages asked, 1 cached before: 17 -> 32, which is all of a limit of 32 pages.
-        assert_eq!([false, true].map(|beyond| context_pages(beyond, 1, 16, 32)), [Some((32, 32)), None]);
-        assert_eq!([false, true].map(|beyond| context_pages(beyond, 0, 16, 32)), [None, None]);
-        assert_eq!(context_pages(true, 17, 4, 32), Some((21, 1)));
+    fn a_first_window_is_the_longer_the_more_is_asked_for() {
         // get_init_ra_size: up to a 32nd of the limit four times as much, up to a quarter twice, else the whole limit.
         assert_eq!([1, 4, 5, 8, 9].map(|asked| first_pages(asked, 128)), [4, 16, 16, 16, 32]);
         assert_eq!(first_pages(40, 128), 128);
@@ -370,7 +324,7 @@ mod tests {
     #[test]
     fn a_reader_from_the_start_has_windows_that_double_and_its_mark_behind_what_it_asked_for() {
         // Calls of a page: 4 pages, marked behind the first; then from each mark on 8, 16, 32, 32.
-        let mut ahead = Ahead::default().missed(0, 1, OLD, None);
+        let mut ahead = Ahead::default().missed(0, 1, OLD);
         assert_eq!(window(ahead), Some((0, 4, 3)));
         for next in [(4, 8, 8), (12, 16, 16), (28, 32, 32), (60, 32, 32)] {
             ahead = ahead.map(|ahead| ahead.pushed(32));
@@ -378,17 +332,16 @@ mod tests {
         }
         // A call of 32 pages of 32 would hit its own mark: the next window comes with it, from 4.10 on within the
         // limit.
-        assert_eq!(window(Ahead::default().missed(0, 32, OLD, None)), Some((0, 64, 32)));
-        assert_eq!(window(Ahead::default().missed(0, 32, WIDE, None)), Some((0, 32, 16)));
+        assert_eq!(window(Ahead::default().missed(0, 32, OLD)), Some((0, 64, 32)));
+        assert_eq!(window(Ahead::default().missed(0, 32, WIDE)), Some((0, 32, 16)));
     }
 
     #[test]
-    fn a_read_elsewhere_starts_no_stream_unless_cached_pages_precede_it_or_it_exceeds_the_limit() {
+    fn a_read_elsewhere_starts_no_stream_unless_it_exceeds_the_limit() {
         let ahead = Ahead { behind: 100, ..Ahead::default() };
-        assert_eq!(window(ahead.missed(500, 4, OLD, None)), None);
-        assert_eq!(window(ahead.missed(100, 4, OLD, None)), Some((100, 8, 4)), "right behind the last one read");
-        assert_eq!(window(ahead.missed(500, 64, OLD, None)), Some((500, 64, 32)), "more than the limit");
-        assert_eq!(window(ahead.missed(500, 4, OLD, Some((21, 1)))), Some((500, 21, 1)));
+        assert_eq!(window(ahead.missed(500, 4, OLD)), None);
+        assert_eq!(window(ahead.missed(100, 4, OLD)), Some((100, 8, 4)), "right behind the last one read");
+        assert_eq!(window(ahead.missed(500, 64, OLD)), Some((500, 64, 32)), "more than the limit");
     }
 
     #[test]
@@ -401,21 +354,6 @@ mod tests {
         }
         assert_eq!(sizes, [16, 64, 128, 256, 512, 1024]);
         assert_eq!(Ahead { pages: 32, ..ahead }.next_pages(32), 32);
-    }
-
-    /// ondemand_readahead: "hit a marked page without valid readahead state": 8 cached pages from the mark on count as
-    /// a window.
-    #[test]
-    fn a_mark_of_another_readers_window_begins_behind_what_is_cached() {
-        let own = Ahead { start: 500, pages: 32, left: 32, ..Ahead::default() };
-        assert_eq!(window(own.marked(500, 4, 32, || 532)), Some((532, 32, 32)), "its own: the next one");
-        assert_eq!(window(own.marked(100, 4, 128, || 108)), Some((108, 24, 24)), "8 cached and 4 asked for, twice");
-        assert_eq!(
-            window(own.marked(100, 1, 128, || 103)),
-            Some((103, 16, 16)),
-            "3 and 1, fourfold up to a 16th of the limit"
-        );
-        assert_eq!(window(own.marked(100, 4, 32, || 133)), None, "nothing is missing within the limit");
     }
 
     #[test]

@@ -8,7 +8,7 @@
 use crate::Machine;
 use crate::constant::constants;
 use crate::fs::inode::InodeId;
-use crate::kernel::{Feature, ZoneReclaim};
+use crate::kernel::ZoneReclaim;
 use crate::mm::alloc::Want;
 use crate::mm::chunk::{ACTIVE, ChunkId, INACTIVE};
 use crate::mm::memory::Mm;
@@ -94,7 +94,7 @@ impl Mm {
         let mut scanned = 0;
         while scanned < count {
             let Some(id) = self.chunks.tail(lruvec, ACTIVE) else { break };
-            let one_list = self.profile.has(Feature::SharedLru);
+            let one_list = self.profile.shared_lru;
             let folio = self.folio_of(id);
             if folio.is_large() {
                 scanned += self.age_folio(&folio);
@@ -106,7 +106,7 @@ impl Mm {
             let young = chunk.referenced & chunk.mapped;
             let in_use = chunk.mapped.count_ones() as u64 * 2 > pages;
             let stays = one_list && in_use && (!takes_mapped || u64::from(young.count_ones()) * 2 > pages);
-            (chunk.referenced, chunk.workingset) = (0, true);
+            chunk.referenced = 0;
             self.chunks.move_to_head(id, if stays { ACTIVE } else { INACTIVE });
         }
         scanned
@@ -256,7 +256,7 @@ pub async fn shrink_zone(m: &Machine, task: &mut Task, zone: usize, priority: u3
     // mm/vmscan.c: shrink_zone, 2.6.32, stops once it has freed more than a cluster, later kernels at a cluster;
     // kswapd, any task at DEF_PRIORITY, and all before 2.6.29 continue to the end of the share.
     let stop_at = target + 1;
-    let evenly = m.profile.has(Feature::SharedLru);
+    let evenly = m.profile.shared_lru;
     let stops = !pass.kswapd && priority < DEF_PRIORITY.get() && !evenly;
     let swappiness = m.swappiness();
     let age_rule = Age { takes_mapped: !evenly || m.mm.borrow_mut().reclaims_mapped(zone, priority, swappiness) };

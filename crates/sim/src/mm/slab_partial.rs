@@ -5,7 +5,7 @@
 //! 2.6). A slab is freed only with its last object, so that reclaim of single inodes frees no page for long. Leaves
 //! out: colours, the arrays of freed objects of each CPU.
 
-const NONE: u32 = u32::MAX;
+use crate::linked::{Link, Linked, List, NONE};
 
 #[derive(Clone, Copy, Debug)]
 struct Slab {
@@ -13,16 +13,18 @@ struct Slab {
     /// Objects that the slab has room for.
     objects: u16,
     zone: u8,
-    prev: u32,
-    next: u32,
+    link: Link,
 }
 
-#[derive(Clone, Debug)]
+impl Linked for Slab {
+    fn link(&mut self, _: usize) -> &mut Link {
+        &mut self.link
+    }
+}
+
+#[derive(Clone, Debug, Default)]
 struct OfZone {
-    head: u32,
-    tail: u32,
-    /// Length of the list from `head` to `tail`.
-    linked: u64,
+    partial: List,
     empty: Vec<u32>,
 }
 
@@ -36,12 +38,11 @@ pub struct ZoneSlabs {
 impl ZoneSlabs {
     #[must_use]
     pub fn new(zones: usize) -> ZoneSlabs {
-        let zone = OfZone { head: NONE, tail: NONE, linked: 0, empty: Vec::new() };
-        ZoneSlabs { slabs: Vec::new(), spare: Vec::new(), zones: vec![zone; zones] }
+        ZoneSlabs { slabs: Vec::new(), spare: Vec::new(), zones: vec![OfZone::default(); zones] }
     }
 
     pub fn grow(&mut self, zone: u8, objects: u64) {
-        let slab = Slab { in_use: 0, objects: objects as u16, zone, prev: NONE, next: NONE };
+        let slab = Slab { in_use: 0, objects: objects as u16, zone, link: Link::default() };
         let id = match self.spare.pop() {
             Some(id) => {
                 self.slabs[id as usize] = slab;
@@ -58,15 +59,15 @@ impl ZoneSlabs {
     /// Takes one object of the zone; returns its slab.
     pub fn take(&mut self, zone: u8) -> Option<u32> {
         let of_zone = &mut self.zones[usize::from(zone)];
-        let mut id = of_zone.head;
+        let mut id = of_zone.partial.head;
         if id == NONE {
             id = of_zone.empty.pop()?;
-            self.link_tail(id);
+            of_zone.partial.push_tail(&mut self.slabs, 0, id);
         }
         let slab = &mut self.slabs[id as usize];
         slab.in_use += 1;
         if slab.in_use == slab.objects {
-            self.unlink(id);
+            of_zone.partial.remove(&mut self.slabs, 0, id);
         }
         Some(id)
     }
@@ -78,9 +79,10 @@ impl ZoneSlabs {
         let was_full = slab.in_use == slab.objects;
         slab.in_use -= 1;
         let (is_empty, zone, objects) = (slab.in_use == 0, usize::from(slab.zone), u64::from(slab.objects));
+        let partial = &mut self.zones[zone].partial;
         match (was_full, is_empty) {
-            (true, false) => self.link_tail(id),
-            (false, true) => self.unlink(id),
+            (true, false) => partial.push_tail(&mut self.slabs, 0, id),
+            (false, true) => partial.remove(&mut self.slabs, 0, id),
             _ => {}
         }
         if is_empty && drop_empty {
@@ -95,35 +97,7 @@ impl ZoneSlabs {
     /// Slabs of the zone that are not full.
     pub fn partial(&self, zone: u8) -> u64 {
         let of_zone = &self.zones[usize::from(zone)];
-        of_zone.linked + of_zone.empty.len() as u64
-    }
-
-    fn link_tail(&mut self, id: u32) {
-        let of_zone = &mut self.zones[usize::from(self.slabs[id as usize].zone)];
-        of_zone.linked += 1;
-        let tail = std::mem::replace(&mut of_zone.tail, id);
-        if tail == NONE {
-            of_zone.head = id;
-        } else {
-            self.slabs[tail as usize].next = id;
-        }
-        (self.slabs[id as usize].prev, self.slabs[id as usize].next) = (tail, NONE);
-    }
-
-    fn unlink(&mut self, id: u32) {
-        let Slab { zone, prev, next, .. } = self.slabs[id as usize];
-        let of_zone = &mut self.zones[usize::from(zone)];
-        of_zone.linked -= 1;
-        if prev == NONE {
-            of_zone.head = next;
-        } else {
-            self.slabs[prev as usize].next = next;
-        }
-        if next == NONE {
-            of_zone.tail = prev;
-        } else {
-            self.slabs[next as usize].prev = prev;
-        }
+        of_zone.partial.len + of_zone.empty.len() as u64
     }
 }
 

@@ -16,8 +16,9 @@ constants! {
     const MIGRATE_PCPTYPES: u64 = kernel(3, "include/linux/mmzone.h", "MIGRATE_PCPTYPES", "4.18");
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum ZoneKind {
+    #[default]
     Dma,
     Dma32,
     Normal,
@@ -36,7 +37,7 @@ impl ZoneKind {
     }
 }
 
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct Zone {
     pub node: usize,
     pub kind: ZoneKind,
@@ -87,38 +88,9 @@ pub struct Zone {
 impl Zone {
     #[must_use]
     pub fn new(node: usize, kind: ZoneKind, spanned: u64, managed: u64) -> Zone {
-        Zone {
-            node,
-            kind,
-            spanned,
-            managed,
-            free: managed,
-            on_cpu_lists: 0,
-            slab: 0,
-            slab_reclaimable: 0,
-            pinned: 0,
-            file: 0,
-            anonymous: 0,
-            mapped: 0,
-            dirty: 0,
-            writeback: 0,
-            min: 0,
-            low: 0,
-            high: 0,
-            reserve: [0; 4],
-            lruvec: 0,
-            anonymous_lruvec: 0,
-            prev_priority: 12,
-            reclaim_locked: false,
-            scanned: 0,
-            due: [0; 2],
-            all_unreclaimable: false,
-            min_at_boot: None,
-            managed_at_boot: managed,
-            min_unmapped: 0,
-            min_slab: 0,
-            pcp: PcpSizes::default(),
-        }
+        let free = managed;
+        let managed_at_boot = managed;
+        Zone { node, kind, spanned, managed, free, managed_at_boot, prev_priority: 12, ..Zone::default() }
     }
 
     /// `zone_watermark_ok` for order 0: strictly more than the watermark and the reserve must be free.

@@ -13,7 +13,6 @@ use crate::fs::vfs;
 use crate::mm::anonymous;
 use crate::mm::mapped;
 use crate::mm::slab::CacheKind;
-use crate::run::batching;
 use crate::run::precursor_steps;
 use crate::run::prepare;
 use crate::run::recorder::Ended;
@@ -90,9 +89,6 @@ pub async fn run(
         let now = m.clock.now();
         if now >= who.end_ns {
             break;
-        }
-        if measured && first.is_none() && batching::appends(&m, who, &mut actor, task) {
-            continue;
         }
         let Some(op) = first.take().or_else(|| actor.stream.next(now - who.start_ns)) else { break };
         match op {

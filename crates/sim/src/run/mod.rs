@@ -1,7 +1,6 @@
 //! Runs a scenario: builds the machine, starts its tasks, lets time pass, gathers the recording.
 
 pub mod actor;
-pub mod batching;
 pub mod invariant;
 pub mod monitor;
 pub mod options;
@@ -13,7 +12,6 @@ pub mod sample;
 pub mod warm;
 
 use crate::constant::constants;
-use crate::kernel::Feature;
 use crate::kernel::PAGE_BYTES;
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
@@ -32,7 +30,6 @@ use crate::machine::build;
 use crate::machine::knobs::{DeviceKnobs, Knobs, NR_REQUESTS, number};
 use crate::machine::model_inputs::ModelInputs;
 use crate::machine::refuse;
-use crate::mm::cpu_list;
 use crate::mm::memory::Mm;
 use crate::mm::zone;
 use crate::run::actor::{Shared, Who};
@@ -175,7 +172,6 @@ fn make(scenario: &Scenario, profile: Profile, options: &Options, seed: u64) -> 
         aheads: RefCell::default(),
         precursor_used: Cell::new(false),
         skips_setup: old.is_none(),
-        one_by_one: options.one_by_one,
         prepares: prepare::is_due(scenario, &profile, total * PAGE_BYTES, seed)?,
         preparing: Cell::new(0),
         start_ns: Cell::new(0),
@@ -183,7 +179,7 @@ fn make(scenario: &Scenario, profile: Profile, options: &Options, seed: u64) -> 
         old,
         series: RefCell::new(sample::tables(has_cgroup(scenario))),
         samples_from_ns: Cell::new(0),
-        recorder: RefCell::new(Recorder::new(profile.generation(), scenario.threshold.0, scenario.duration.0)),
+        recorder: RefCell::new(Recorder::new(profile.generation, scenario.threshold.0, scenario.duration.0)),
         dice: build::generator(seed, 1),
         profile,
     };
@@ -202,7 +198,6 @@ fn memory_after_boot(scenario: &Scenario, profile: &Profile, shape: &build::Shap
     build::set_boot_minimums(&mut mm, &scenario.machine);
     if profile.is_6() {
         build::keep_buffers(&mut mm, &scenario.machine);
-        build::take_dma_pool(&mut mm);
     }
     mm
 }
@@ -303,9 +298,6 @@ fn start_threads(m: &Rc<Machine>) {
         m.clock.spawn(journal::kjournald(m.clone(), device));
     }
     m.clock.spawn(monitor::slabinfo_reader(m.clone()));
-    if m.profile.has(Feature::PcpAutoTuning) {
-        m.clock.spawn(cpu_list::decay_lists(m.clone()));
-    }
 }
 
 fn start_workload(
@@ -378,7 +370,6 @@ pub(crate) fn finish(m: &Machine, scenario: &Scenario, seed: u64) -> (Recording,
     let truth = Truth {
         stalls: std::mem::take(&mut recorder.truth),
         operations: recorder.operations,
-        batched: recorder.batched,
         events: m.clock.events.get(),
         frames: mm.managed(),
         chunks: mm.chunks.held(),

@@ -9,8 +9,6 @@ pub struct Truth {
     /// The true cause of each kept slow call, in the order in which the calls ended.
     pub stalls: Vec<TrueStall>,
     pub operations: u64,
-    /// Operations that were performed together with others of their kind.
-    pub batched: u64,
     pub events: u64,
     pub frames: u64,
     /// Chunks of the page cache at the end (each at most 32 pages).
@@ -44,6 +42,4 @@ pub struct Options {
     pub ablations: Ablations,
     /// Instead of the scenario's.
     pub seed: Option<u64>,
-    /// Perform equal appends one by one, as a reference for `batching`.
-    pub one_by_one: bool,
 }

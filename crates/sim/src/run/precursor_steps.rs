@@ -13,7 +13,6 @@ use std::rc::Rc;
 use precursor::plan::{Ledger, Mode, Planner, Step, Tuning, Which};
 
 use crate::Machine;
-use crate::block::device::DeviceId;
 use crate::fs::inode::{InodeId, KeyMap};
 use crate::fs::vfs;
 use crate::mm::chunk::WINDOW_PAGES;
@@ -87,34 +86,6 @@ pub async fn append(m: &Rc<Machine>, task: &mut Task, inode: InodeId, offset: u6
         }
     }
     true
-}
-
-/// CPU time of an append into a cached dirty page; `None` before the precursor has taken over the file.
-pub fn append_ns(m: &Machine, device: DeviceId, inode: InodeId, bytes: u64) -> Option<u64> {
-    let copy_ns = bytes * m.costs.copy_byte_ps / 1000;
-    let mode = if m.precursor_used.get() { mode(m) } else { None };
-    if mode.is_some() && !m.aheads.borrow().contains_key(&inode) {
-        return None;
-    }
-    match mode {
-        Some(Mode::Ring | Mode::Window) => Some(m.costs.store_ns + copy_ns),
-        _ if m.device(device).journal.borrow().is_blocked() => None,
-        _ => Some(m.costs.write_base_ns + m.device(device).file_system.handle_ns(&m.costs) + copy_ns),
-    }
-}
-
-/// Notes that the file was appended to up to this position without a call.
-pub fn appended(m: &Machine, inode: InodeId, position: u64) {
-    if !m.precursor_used.get() {
-        return;
-    }
-    if let Some(shared) = m.aheads.borrow().get(&inode) {
-        let mut ahead = shared.borrow_mut();
-        ahead.ledger.position = position;
-        if ahead.mode != Mode::Ring {
-            ahead.ledger.flushed = position;
-        }
-    }
 }
 
 fn warm(m: &Machine, inode: InodeId, offset: u64, bytes: u64) -> bool {

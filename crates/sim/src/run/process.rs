@@ -54,11 +54,7 @@ fn task_on(m: &Machine, node: usize) -> Task {
 async fn take_pages(m: &Machine, task: &mut Task, pages: u64, held: &mut Vec<u8>) {
     for _ in 0..pages {
         task.work(Site::Work, m.costs.fault_ns() + m.costs.alloc_page_ns);
-        let frame = match alloc::frame_now(m, task, Want::USER) {
-            Some(frame) => Some(frame),
-            None => alloc::frame_slow(m, task, Want::USER).await,
-        };
-        let Some(frame) = frame else { continue };
+        let Some(frame) = alloc::frame(m, task, Want::USER).await else { continue };
         m.mm.borrow_mut().zones[usize::from(frame)].pinned += 1;
         held.push(frame);
         if task.pending_ns() > m.costs.burst_ns {

@@ -25,32 +25,6 @@ pub struct Ended {
     pub measured: bool,
 }
 
-/// Equal operations of one actor at regular intervals: the first, the interval of their starts, and that of their
-/// intended starts.
-#[derive(Clone, Copy, Debug)]
-pub struct Run {
-    pub first: Ended,
-    pub step_ns: u64,
-    pub interval_ns: u64,
-}
-
-impl Run {
-    /// The operation with this number.
-    fn at(&self, number: u64) -> Ended {
-        let first = &self.first;
-        Ended {
-            start_ns: first.start_ns + number * self.step_ns,
-            end_ns: first.end_ns + number * self.step_ns,
-            due_ns: first.due_ns.map(|due_ns| due_ns + number * self.interval_ns),
-            ..*first
-        }
-    }
-
-    fn all_equally_late(&self) -> bool {
-        self.step_ns == self.interval_ns
-    }
-}
-
 /// The true cause of a slow call: for tests, not for explain.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TrueStall {
@@ -68,62 +42,10 @@ pub struct TrueStall {
 /// Slow calls beyond this number are only counted.
 const CALLS_MAX: usize = 200_000;
 
-/// A histogram with a cache of the most recent values: a journal's writes take one of few times.
-struct Tally {
-    histogram: Histogram<u64>,
-    /// Values and their counts.
-    held: [(u64, u64); 4],
-    /// The entry to replace next.
-    next: usize,
-}
-
-impl Tally {
-    fn new(histogram: Histogram<u64>) -> Tally {
-        Tally { histogram, held: [(0, 0); 4], next: 0 }
-    }
-
-    #[inline]
-    fn add_alike(&mut self, value: u64, times: u64) {
-        if let Some(held) = self.held.iter_mut().find(|held| held.0 == value) {
-            held.1 += times;
-            return;
-        }
-        let (old, count) = std::mem::replace(&mut self.held[self.next], (value, times));
-        self.next = (self.next + 1) % self.held.len();
-        if count > 0 {
-            self.histogram.saturating_record_n(old, count);
-        }
-    }
-
-    /// Records a value that will hardly repeat.
-    fn add(&mut self, value: u64) {
-        self.histogram.saturating_record(value);
-    }
-
-    fn settle(&mut self) {
-        for (value, times) in std::mem::take(&mut self.held) {
-            if times > 0 {
-                self.histogram.saturating_record_n(value, times);
-            }
-        }
-    }
-
-    fn pack(&mut self) -> PackedHistogram {
-        self.settle();
-        PackedHistogram::pack(&self.histogram)
-    }
-
-    /// The emptied histogram, for another bucket.
-    fn into_spare(mut self) -> Histogram<u64> {
-        self.histogram.reset();
-        self.histogram
-    }
-}
-
 struct Counting {
     bytes: u64,
-    from_start: Tally,
-    from_due: Option<Tally>,
+    from_start: Histogram<u64>,
+    from_due: Option<Histogram<u64>>,
     worst_ns: u64,
     worst_due_ns: Option<u64>,
 }
@@ -152,8 +74,6 @@ pub struct Recorder {
     stack_ids: BTreeMap<(Site, OpKind), StackId>,
     pub events: Vec<Event>,
     pub operations: u64,
-    /// Operations that were performed together with others (`batching`).
-    pub batched: u64,
     spare: Vec<Histogram<u64>>,
 }
 
@@ -237,43 +157,11 @@ impl Recorder {
             self.close_buckets(ended.end_ns);
         }
         let thread = self.thread(who);
-        self.count(kind, thread, &Run { first: *ended, step_ns: 1, interval_ns: 1 }, 1);
+        self.count(kind, thread, ended);
         let duration_ns = ended.end_ns - ended.start_ns;
         if duration_ns >= self.threshold_ns && who.foreground {
             self.keep_slow(who, ended, kind, task);
         }
-    }
-
-    /// Number of operations that end in the present bucket or begin before the recording; 0 if they are slow calls to
-    /// keep.
-    pub fn alike_room(&self, run: &Run) -> u64 {
-        let first = &run.first;
-        if first.start_ns < self.from_ns {
-            return (self.from_ns - first.start_ns).div_ceil(run.step_ns);
-        }
-        if first.end_ns - first.start_ns >= self.threshold_ns || !first.measured {
-            return 0;
-        }
-        (self.bucket_ns + self.width_ns).saturating_sub(first.end_ns).div_ceil(run.step_ns)
-    }
-
-    /// Operations of the run (`alike_room`).
-    pub fn ended_alike(&mut self, who: &Who, run: &Run, count: u64) {
-        if run.first.start_ns < self.from_ns {
-            return;
-        }
-        self.operations += count;
-        self.batched += count;
-        if let Some(Some(observer)) = self.observers.get_mut(who.workload as usize) {
-            if run.all_equally_late() {
-                observer.observe_alike(&observation(who, &run.first), run.interval_ns, count);
-            } else {
-                (0..count).for_each(|number| observer.observe(&observation(who, &run.at(number))));
-            }
-        }
-        let Some(kind) = run.first.op.kind() else { return };
-        let thread = self.thread(who);
-        self.count(kind, thread, run, count);
     }
 
     fn observe(&mut self, who: &Who, ended: &Ended) {
@@ -287,33 +175,26 @@ impl Recorder {
         self.observe(who, &Ended { op, start_ns: at_ns, end_ns: at_ns, due_ns: None, bytes: 0, measured });
     }
 
-    fn count(&mut self, kind: OpKind, thread: u32, run: &Run, times: u64) {
+    fn count(&mut self, kind: OpKind, thread: u32, ended: &Ended) {
         let place = thread as usize * OpKind::ALL.len() + kind as usize;
         if place >= self.counting.len() {
             self.counting.resize_with(place + 1, || None);
         }
-        let (spare, ended) = (&mut self.spare, &run.first);
+        let spare = &mut self.spare;
         let counting = self.counting[place].get_or_insert_with(|| Counting {
             bytes: 0,
-            from_start: Tally::new(spare.pop().unwrap_or_else(histogram)),
+            from_start: spare.pop().unwrap_or_else(histogram),
             from_due: None,
             worst_ns: 0,
             worst_due_ns: None,
         });
         let ns = (ended.end_ns - ended.start_ns).max(1);
-        counting.bytes += ended.bytes * times;
-        counting.from_start.add_alike(ns, times);
+        counting.bytes += ended.bytes;
+        counting.from_start.saturating_record(ns);
         counting.worst_ns = counting.worst_ns.max(ns);
         if let Some(due_ns) = ended.due_ns {
-            // The first operation is the latest one, because late operations catch up.
             let late = (ended.end_ns - due_ns).max(1);
-            let from_due = counting.from_due.get_or_insert_with(|| Tally::new(spare.pop().unwrap_or_else(histogram)));
-            if run.all_equally_late() {
-                from_due.add_alike(late, times);
-            } else {
-                let gain_ns = run.interval_ns - run.step_ns;
-                (0..times).for_each(|number| from_due.add((ended.end_ns - due_ns - number * gain_ns).max(1)));
-            }
+            counting.from_due.get_or_insert_with(|| spare.pop().unwrap_or_else(histogram)).saturating_record(late);
             counting.worst_due_ns = Some(counting.worst_due_ns.unwrap_or(0).max(late));
         }
     }
@@ -324,20 +205,22 @@ impl Recorder {
         let threads = self.counting.len().div_ceil(kinds);
         for (kind, thread) in (0..kinds).flat_map(|kind| (0..threads).map(move |thread| (kind, thread))) {
             let slot = self.counting.get_mut(thread * kinds + kind);
-            let Some(mut counting) = slot.and_then(Option::take) else { continue };
+            let Some(counting) = slot.and_then(Option::take) else { continue };
             self.latency.push(LatencyBucket {
                 start_ns: self.bucket_ns,
                 width_ns: self.width_ns,
                 op: OpKind::ALL[kind],
                 thread: self.threads[thread].clone(),
                 bytes: counting.bytes,
-                from_start: counting.from_start.pack(),
-                from_due: counting.from_due.as_mut().map(Tally::pack),
+                from_start: PackedHistogram::pack(&counting.from_start),
+                from_due: counting.from_due.as_ref().map(PackedHistogram::pack),
                 worst_from_start_ns: counting.worst_ns,
                 worst_from_due_ns: counting.worst_due_ns,
             });
-            self.spare.push(counting.from_start.into_spare());
-            self.spare.extend(counting.from_due.map(Tally::into_spare));
+            for mut histogram in std::iter::once(counting.from_start).chain(counting.from_due) {
+                histogram.reset();
+                self.spare.push(histogram);
+            }
         }
         self.bucket_ns = now_ns / self.width_ns * self.width_ns;
     }

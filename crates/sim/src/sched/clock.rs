@@ -176,12 +176,6 @@ impl Clock {
         Some(future)
     }
 
-    /// Number of bursts of `ns`, the first at `at` and the others an interval apart, that end before the next event.
-    pub fn undisturbed(&self, at: u64, ns: u64, interval_ns: u64) -> u64 {
-        let next = self.queue.borrow().peek().map_or(u64::MAX, |event| event.0.0).min(self.end.get());
-        next.saturating_sub(at + ns).div_ceil(interval_ns)
-    }
-
     /// Advances the time to `at` if no event is due up to then; the running task continues there.
     #[inline]
     pub fn run_ahead(&self, at: u64) -> bool {

@@ -13,8 +13,6 @@ pub enum Generation {
     V2_2,
     /// 2.6.17 to 2.6.32.
     V2_6,
-    /// 3.10 to 5.15: SLUB, pages.
-    V3,
     /// 6.1 and later: folios.
     #[default]
     V6,
@@ -57,11 +55,8 @@ pub enum Site {
     UserLock,
     /// ext2's superblock lock, while another task allocates under it (2.2).
     SuperLock,
-    /// A locked buffer being written out (2.2).
-    BufferWait,
     /// Reclaim inside an allocation (2.2).
     FreePages,
-    PrecursorWait,
 }
 
 impl Site {
@@ -81,8 +76,7 @@ impl Site {
             Site::CongestionWait => Cause::ReclaimThrottle,
             Site::BalanceDirty => Cause::DirtyThrottle,
             Site::GetRequestWait | Site::GetRequestRead => Cause::RequestQueue,
-            Site::ReadWait | Site::FaultWait | Site::MetadataRead | Site::PrecursorWait => Cause::SynchronousRead,
-            Site::BufferWait => Cause::PageWriteback,
+            Site::ReadWait | Site::FaultWait | Site::MetadataRead => Cause::SynchronousRead,
             Site::CommitWait => Cause::JournalCommit,
             Site::JournalBuffer => Cause::JournalBuffer,
             Site::SyncWait | Site::SyncfsWait => Cause::DeviceSlow,
@@ -143,9 +137,7 @@ impl Site {
             }
             Site::UserLock => &["futex_wait"],
             Site::SuperLock => &["schedule", "__wait_on_super", "ext2_new_block"],
-            Site::BufferWait => &["schedule", "__wait_on_buffer", "getblk"],
             Site::FreePages => &["shrink_mmap", "do_try_to_free_pages", "try_to_free_pages", "__get_free_pages"],
-            Site::PrecursorWait => &["io_schedule", "sync_page", "wait_on_page_bit", "do_generic_file_read"],
             _ => &[],
         }
     }
@@ -196,7 +188,6 @@ impl Site {
             }
             Site::SyncWait => &["io_schedule", "folio_wait_writeback", "file_write_and_wait_range", "do_fsync"],
             Site::SyncfsWait => &["io_schedule", "folio_wait_writeback", "__filemap_fdatawait_range", "sync_inodes_sb"],
-            Site::PrecursorWait => &["io_schedule", "folio_wait_bit_common", "filemap_get_pages", "filemap_read"],
             _ => return None,
         })
     }
@@ -263,7 +254,7 @@ mod tests {
             Site::CongestionWait | Site::BalanceDirty | Site::GetRequestWait | Site::GetRequestRead => (),
             Site::ReadWait | Site::FaultWait | Site::MetadataRead | Site::CommitWait => (),
             Site::JournalBuffer | Site::SyncWait | Site::UserLock | Site::SuperLock => (),
-            Site::BufferWait | Site::FreePages | Site::PrecursorWait | Site::SyncfsWait => (),
+            Site::FreePages | Site::SyncfsWait => (),
         };
         let of_cache = CACHES.into_iter().flat_map(|kind| {
             [Site::SlabListLock(kind), Site::SlabNodeLock(kind), Site::SlabRemoteLock(kind), Site::SlabGrow(kind)]
@@ -274,7 +265,7 @@ mod tests {
         sites.extend([Site::CongestionWait, Site::BalanceDirty, Site::GetRequestWait, Site::GetRequestRead]);
         sites.extend([Site::ReadWait, Site::FaultWait, Site::MetadataRead, Site::CommitWait]);
         sites.extend([Site::JournalBuffer, Site::SyncWait, Site::UserLock, Site::SuperLock]);
-        sites.extend([Site::BufferWait, Site::FreePages, Site::PrecursorWait, Site::SyncfsWait]);
+        sites.extend([Site::FreePages, Site::SyncfsWait]);
         sites.iter().for_each(|&site| listed(site));
         sites
     }
@@ -308,14 +299,12 @@ mod tests {
                     {
                         Cause::Lock
                     }
-                    // The model knows that the buffer is being written; the stack only that a task waits for it.
-                    Site::BufferWait => Cause::DeviceWait,
                     _ => cause,
                 };
                 assert_eq!(cause_by_stack(&frames), Some(by_stack), "{site:?} in {generation:?}: {frames:?}");
                 checked += 1;
             }
         }
-        assert!(checked > 100, "{checked}");
+        assert!(checked > 90, "{checked}");
     }
 }

@@ -5,8 +5,8 @@
 use std::rc::Rc;
 
 use super::Old;
+use super::buffers::On;
 use super::disk::{Request, Whose};
-use super::lists::On;
 use super::ops::write_inode;
 use crate::Machine;
 use crate::sched::task::Task;
@@ -24,8 +24,8 @@ impl Old {
 
     /// The check of refile_buffer when a buffer becomes dirty.
     pub fn too_dirty(&self) -> bool {
-        let all: u64 = [On::Clean, On::Locked, On::Dirty].iter().map(|&on| self.buffers.lists.len(on)).sum();
-        self.buffers.lists.len(On::Dirty) > all * self.memory.rules.nfract_percent.get() / 100
+        let all: u64 = [On::Clean, On::Locked, On::Dirty].iter().map(|&on| self.buffers.count(on)).sum();
+        self.buffers.count(On::Dirty) > all * self.memory.rules.nfract_percent.get() / 100
     }
 
     fn write_out(&mut self, m: &Machine, at_most: usize, due_by_ns: Option<u64>) -> usize {

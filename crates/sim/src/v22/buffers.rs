@@ -4,13 +4,26 @@
 //! Granularity: one buffer of 1 KiB, four to a page. Leaves out: other block sizes (one free list is enough), BH_Req,
 //! BH_Protected (ramdisks), the order of the hash chains, and NODEV buffers' place in the hash.
 
-use super::lists::{Lists, NONE, On};
 use crate::fs::inode::KeyMap;
 use crate::kernel::Bforget;
+use crate::linked::{Link, Linked, List, NONE};
 
 pub const PER_PAGE: u32 = 4;
 /// The block number of a buffer that is in no hash chain.
 pub const NAMELESS: u32 = u32::MAX;
+
+/// The lists: three LRU lists, and the free list of the only block size.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum On {
+    Clean = 0,
+    Locked = 1,
+    Dirty = 2,
+    /// Not used since `grow_buffers` created it, or returned by `put_last_free`.
+    Free = 3,
+    /// Its page was freed.
+    Nowhere = 4,
+}
 
 #[derive(Clone, Copy, Debug)]
 pub struct Buffer {
@@ -20,9 +33,14 @@ pub struct Buffer {
     pub dirty: bool,
     pub locked: bool,
     pub count: u16,
-    pub prev: u32,
-    pub next: u32,
+    link: Link,
     pub flush_at_ns: u64,
+}
+
+impl Linked for Buffer {
+    fn link(&mut self, _: usize) -> &mut Link {
+        &mut self.link
+    }
 }
 
 const FRESH: Buffer = Buffer {
@@ -32,15 +50,14 @@ const FRESH: Buffer = Buffer {
     dirty: false,
     locked: false,
     count: 0,
-    prev: NONE,
-    next: NONE,
+    link: Link { prev: NONE, next: NONE },
     flush_at_ns: 0,
 };
 
 #[derive(Debug, Default)]
 pub struct Buffers {
     pub all: Vec<Buffer>,
-    pub lists: Lists,
+    lists: [List; 4],
     hash: KeyMap<u32, u32>,
     free_slots: Vec<u32>,
     /// Pages that hold buffers: `buffermem`.
@@ -50,6 +67,24 @@ pub struct Buffers {
 }
 
 impl Buffers {
+    pub fn count(&self, on: On) -> u64 {
+        self.lists.get(on as usize).map_or(0, |list| list.len)
+    }
+
+    fn take_off(&mut self, id: u32) {
+        let on = std::mem::replace(&mut self.all[id as usize].on, On::Nowhere);
+        if let Some(list) = self.lists.get_mut(on as usize) {
+            list.remove(&mut self.all, 0, id);
+        }
+    }
+
+    /// Moves a buffer to the end of a list.
+    fn put(&mut self, id: u32, on: On) {
+        self.take_off(id);
+        self.all[id as usize].on = on;
+        self.lists[on as usize].push_tail(&mut self.all, 0, id);
+    }
+
     /// get_hash_table(): the buffer of the block with a reference, if it exists.
     pub fn find(&mut self, block: u32) -> Option<u32> {
         let id = *self.hash.get(&block)?;
@@ -62,15 +97,14 @@ impl Buffers {
         if let Some(id) = self.find(block) {
             let buffer = &self.all[id as usize];
             if buffer.uptodate && !buffer.dirty && buffer.on == On::Clean {
-                self.lists.remove(&mut self.all, id);
-                self.lists.push_back(&mut self.all, id, On::Clean);
+                self.put(id, On::Clean);
             }
             return Some(id);
         }
-        let id = Some(self.lists.head(On::Free)).filter(|&id| id != NONE)?;
-        self.lists.remove(&mut self.all, id);
+        let id = Some(self.lists[On::Free as usize].head).filter(|&id| id != NONE)?;
+        self.take_off(id);
         self.all[id as usize] = Buffer { block, count: 1, ..FRESH };
-        self.lists.push_back(&mut self.all, id, On::Clean);
+        self.put(id, On::Clean);
         self.hash.insert(block, id);
         Some(id)
     }
@@ -85,7 +119,7 @@ impl Buffers {
         });
         for id in slot * PER_PAGE..(slot + 1) * PER_PAGE {
             self.all[id as usize] = FRESH;
-            self.lists.push_back(&mut self.all, id, On::Free);
+            self.put(id, On::Free);
         }
         self.pages += 1;
         slot
@@ -102,8 +136,7 @@ impl Buffers {
             On::Clean
         };
         if buffer.on != to && buffer.on != On::Free {
-            self.lists.remove(&mut self.all, id);
-            self.lists.push_back(&mut self.all, id, to);
+            self.put(id, to);
         }
     }
 
@@ -160,9 +193,9 @@ impl Buffers {
     }
 
     fn put_last_free(&mut self, id: u32) {
-        self.lists.remove(&mut self.all, id);
+        self.take_off(id);
         self.all[id as usize] = FRESH;
-        self.lists.push_back(&mut self.all, id, On::Free);
+        self.put(id, On::Free);
     }
 
     /// try_to_free_buffers(): false if any buffer of the page is in use; bdflush is then woken by the caller.
@@ -174,7 +207,7 @@ impl Buffers {
         }
         for id in ids {
             self.make_nameless(id);
-            self.lists.remove(&mut self.all, id);
+            self.take_off(id);
         }
         self.free_slots.push(slot);
         self.pages -= 1;
@@ -184,10 +217,10 @@ impl Buffers {
     /// Dirty buffers in LRU order, those due by `now_ns` only if asked for, locked for writing: (buffer, block).
     pub fn lock_dirty(&mut self, at_most: usize, due_by_ns: Option<u64>) -> Vec<(u32, u32)> {
         let mut locked = Vec::new();
-        let mut id = self.lists.head(On::Dirty);
+        let mut id = self.lists[On::Dirty as usize].head;
         while id != NONE && locked.len() < at_most {
             let buffer = &mut self.all[id as usize];
-            let (this, next) = (id, buffer.next);
+            let (this, next) = (id, buffer.link.next);
             id = next;
             if buffer.locked || due_by_ns.is_some_and(|by| buffer.flush_at_ns > by) {
                 continue;

@@ -11,7 +11,6 @@ pub mod disk;
 pub mod ext2;
 mod grant;
 mod io;
-mod lists;
 mod memory;
 mod ops;
 pub mod sample;

@@ -1,7 +1,6 @@
 //! The three forms of bforget, on a handful of buffers.
 
-use super::buffers::Buffers;
-use super::lists::On;
+use super::buffers::{Buffers, On};
 use crate::kernel::Bforget;
 
 /// Takes one buffer through getblk, dirty, brelse, and forgets it.
@@ -19,7 +18,7 @@ fn forgotten(form: Bforget) -> Buffers {
 #[test]
 fn an_orphan_is_clean_nameless_and_on_no_free_list() {
     let mut buffers = forgotten(Bforget::Orphans);
-    assert_eq!((buffers.lists.len(On::Free), buffers.lists.len(On::Clean), buffers.orphaned), (3, 1, 1));
+    assert_eq!((buffers.count(On::Free), buffers.count(On::Clean), buffers.orphaned), (3, 1, 1));
     assert!(buffers.find(77).is_none());
     assert!(buffers.try_to_free(0), "shrink_mmap may still take its page");
 }
@@ -28,7 +27,7 @@ fn an_orphan_is_clean_nameless_and_on_no_free_list() {
 fn the_later_forms_put_it_back_where_getblk_looks() {
     for form in [Bforget::FreesWhenUnheld, Bforget::PutsLastFree] {
         let mut buffers = forgotten(form);
-        assert_eq!((buffers.lists.len(On::Free), buffers.lists.len(On::Clean), buffers.orphaned), (4, 0, 0));
+        assert_eq!((buffers.count(On::Free), buffers.count(On::Clean), buffers.orphaned), (4, 0, 0));
         assert!(buffers.find(77).is_none());
     }
 }

@@ -6,7 +6,6 @@
 //! an interval after its last work and writes old pages and the remaining pages of files. Leaves out: waits for locked
 //! files (inode_sleep_on_writeback), nr_dirty_inodes of the periodic work.
 
-use crate::kernel::Feature;
 use std::cell::RefCell;
 use std::collections::{BTreeSet, VecDeque};
 use std::rc::Rc;
@@ -19,7 +18,7 @@ use crate::constant::constants;
 use crate::fs::inode::InodeId;
 use crate::kernel::Throttle;
 use crate::sched::site::Site;
-use crate::sched::task::{Culprit, Task};
+use crate::sched::task::Task;
 use crate::writeback::{FLUSH_PAGES, over_background, write_locked, write_some};
 
 constants! {
@@ -70,23 +69,12 @@ async fn write_back(m: &Machine, device: DeviceId, task: &mut Task, work: Work) 
     }
 }
 
-/// fs/fs-writeback.c: wb_writeback: background work ends when other work is queued, and continues after it.
-async fn wait_for_syncs(m: &Machine, device: DeviceId, task: &mut Task) {
-    let bdi = &m.device(device).bdi;
-    while bdi.borrow().sync_works > 0 {
-        task.run(m).await;
-        bdi.borrow_mut().sync_ended.join(m.clock.current());
-        task.park(m, None, Site::GetRequestWait, Culprit::Unattributed).await;
-    }
-}
-
 /// fs/fs-writeback.c: writeback_sb_inodes: one round; returns its progress in pages and cleaned files.
 async fn write_queued(m: &Machine, device: DeviceId, task: &mut Task, left: &mut u64) -> u64 {
     let until_ns = m.clock.now() + m.profile.jiffy_ns() * m.profile.hz.get() / ROUNDS_PER_S.get();
     let bdi = &m.device(device).bdi;
     let mut progress = 0;
     loop {
-        wait_for_syncs(m, device, task).await;
         let Some(inode) = bdi.borrow_mut().io.pop_front() else { break };
         if m.wb.borrow().locked.contains(&inode) {
             bdi.borrow_mut().more_io.push_back(inode);
@@ -106,7 +94,7 @@ async fn write_queued(m: &Machine, device: DeviceId, task: &mut Task, left: &mut
         match m.dirty_pages(inode) {
             0 => progress += 1,
             _ if wrote >= chunk => bdi.borrow_mut().more_io.push_back(inode),
-            _ => m.redirty_tail(device, inode),
+            _ => {}
         }
         if progress > 0 && (m.clock.now() > until_ns || *left == 0) {
             break;
@@ -142,19 +130,6 @@ impl Machine {
         let mut expired: Vec<_> = dirty.iter().filter(|id| !queued.contains(id)).filter_map(old).collect();
         expired.sort_unstable();
         bdi.io.extend(expired.into_iter().map(|(_, id)| id));
-    }
-
-    /// fs/fs-writeback.c: redirty_tail: a file that is dirty again after its pages were written counts as dirtied now,
-    /// if others were dirtied since.
-    fn redirty_tail(&self, device: DeviceId, id: InodeId) {
-        let mut mm = self.mm.borrow_mut();
-        let since_ns = |id: InodeId| mm.inodes.get(id).dirty.as_deref().map_or(0, |dirty| dirty.since_ns);
-        let last = self.device(device).dirty_inodes.borrow().iter().map(|&id| since_ns(id)).max();
-        if last > Some(since_ns(id))
-            && let Some(dirty) = mm.inodes.get_mut(id).dirty.as_deref_mut()
-        {
-            dirty.since_ns = self.clock.now();
-        }
     }
 }
 
@@ -221,7 +196,7 @@ async fn write_all(m: &Machine, device: DeviceId, task: &mut Task, pages: u64) {
 /// limit.
 pub async fn flusher(m: Rc<Machine>, devices: Vec<DeviceId>) {
     let mut task = Task::new(0, 0);
-    (task.memalloc, task.plugs) = (true, m.profile.has(Feature::FlusherPlug));
+    (task.memalloc, task.plugs) = (true, m.profile.is_6());
     let Some(first) = devices.iter().copied().min() else { return };
     let own = &m.device(first).bdi;
     own.borrow_mut().flusher = Some(m.clock.current());
@@ -342,34 +317,6 @@ async fn write_in_background(m: &Machine, device: DeviceId, task: &mut Task) {
 #[cfg(test)]
 mod tests {
     use super::chunk_size;
-    use crate::Options;
-    use crate::block::device::DeviceId;
-    use crate::run::built;
-    use flatwater_workload::scenario::Scenario;
-
-    #[test]
-    fn background_writeback_pauses_while_the_flusher_performs_a_sync() {
-        let text = "name = 'x'\nsentence = 'X.'\nkernel = 'linux-6.1'\nduration = '9s'\n[machine]\nnodes = ['1GiB']\n\
-                    disk = { write_bps = '100MB', latency = '1ms', file_system = 'ext4' }\n\
-                    [setup]\n'vm.dirty_background_bytes' = '4MiB'\n'vm.dirty_bytes' = '700MiB'\n\
-                    [[workload]]\nuse = 'stream'\ndirection = 'write'\nfile_size = '600MiB'\nbytes = '256KiB'\npause = '4ms'\n";
-        let scenario = Scenario::parse("x", text).expect("parses");
-        let (machine, _) = built(&scenario, &Options::default()).expect("builds");
-        let own = machine.device(DeviceId::FIRST);
-        let start_ns = machine.clock.now();
-        let second = |number: u64| {
-            let before = own.block.borrow().bytes[1];
-            machine.clock.run_up_to(start_ns + number * 1_000_000_000);
-            (own.block.borrow().bytes[1] - before) >> 20
-        };
-        let first = second(1);
-        own.bdi.borrow_mut().sync_works = 1;
-        let held = (second(2), second(3)).1;
-        own.bdi.borrow_mut().sync_works = 0;
-        own.bdi.borrow_mut().sync_ended.wake_all(&machine.clock);
-        let after = second(4);
-        assert!(first > 30 && held == 0 && after > 30, "{first} MiB, {held} and {after}");
-    }
 
     /// writeback_chunk_size, 6.12: min(bandwidth / 2, limit / 8, left), and the next multiple of 1024 above it.
     #[test]

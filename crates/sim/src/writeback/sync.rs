@@ -3,11 +3,11 @@
 //! Models: fs/sync.c: sync_filesystem: writes dirty pages without waiting (WB_SYNC_NONE), then those dirtied since with
 //! waiting (WB_SYNC_ALL), in 2.6 file by file with a commit for each; then waits for all pages under writeback, and
 //! commits. Devices are synced one after the other. In the kernel the flusher does this work and pauses its other work;
-//! here the caller does the work.
+//! here the caller does the work, and the flusher continues its own.
 
 use crate::Machine;
 use crate::block::device::DeviceId;
-use crate::fs::file_system::{self, Kind};
+use crate::fs::file_system::Kind;
 use crate::fs::inode::InodeId;
 use crate::fs::journal;
 use crate::sched::site::Site;
@@ -36,23 +36,12 @@ fn dirty_files(m: &Machine, device: DeviceId) -> Vec<(InodeId, u64)> {
     all.into_iter().map(|(_, id, pages)| (id, pages)).collect()
 }
 
-/// Counts work of the flusher that begins or ends (writeback_inodes_sb, sync_inodes_sb: bdi_queue_work).
-fn note_work(m: &Machine, device: DeviceId, begins: bool) {
-    let mut bdi = m.device(device).bdi.borrow_mut();
-    bdi.sync_works = if begins { bdi.sync_works + 1 } else { bdi.sync_works - 1 };
-    if bdi.sync_works == 0 {
-        bdi.sync_ended.wake_all(&m.clock);
-    }
-}
-
 /// writeback_inodes_sb.
 async fn write_without_waiting(m: &Machine, device: DeviceId, task: &mut Task) {
-    note_work(m, device, true);
     for (id, pages) in dirty_files(m, device) {
         write_one(m, device, task, id, pages).await;
     }
     task.run(m).await;
-    note_work(m, device, false);
 }
 
 async fn write_one(m: &Machine, device: DeviceId, task: &mut Task, id: InodeId, pages: u64) {
@@ -66,7 +55,6 @@ async fn write_one(m: &Machine, device: DeviceId, task: &mut Task, id: InodeId, 
 /// sync_inodes_sb, then sync_fs.
 async fn write_and_wait(m: &Machine, device: DeviceId, task: &mut Task) {
     task.syncs = true;
-    note_work(m, device, true);
     for (id, pages) in dirty_files(m, device) {
         write_one(m, device, task, id, pages).await;
         if !m.profile.is_6() {
@@ -76,16 +64,13 @@ async fn write_and_wait(m: &Machine, device: DeviceId, task: &mut Task) {
     }
     task.syncs = false;
     task.run(m).await;
-    note_work(m, device, false);
     // wait_sb_inodes.
     let queue = &m.device(device).block;
     let mark = queue.borrow().mark();
     while !queue.borrow().has_written(mark) {
         writeback::wait_for_pages(m, task, Site::SyncfsWait).await;
     }
-    if !journal::force_commit(m, device, task).await {
-        file_system::flush_disk(m, device, task, Site::SyncfsWait).await;
-    }
+    journal::force_commit(m, device, task).await;
 }
 
 /// filemap_fdatawait.

@@ -57,20 +57,6 @@ impl Observe for JournalObserver {
         }
     }
 
-    fn observe_alike(&mut self, first: &Observation<'_>, _interval_ns: u64, count: u64) {
-        // The lateness is the same for all, because start and due times advance by the same interval.
-        let Some(others) = count.checked_sub(1) else { return };
-        self.observe(first);
-        let interval_ns = self.interval_ns;
-        if first.measured && matches!(first.op, Op::Append { .. }) {
-            let writer = self.writer(first);
-            let late_ns = first.end_ns().saturating_sub(first.due_ns.unwrap_or(first.start_ns));
-            writer.appends += others;
-            writer.bytes += others * first.bytes;
-            writer.behind += others * u64::from(late_ns > interval_ns);
-        }
-    }
-
     fn outcome(self: Box<Self>, _sampled: &[Series]) -> Option<WorkloadOutcome> {
         let writers: Vec<JournalWriter> = self.writers.into_iter().filter(|writer| writer.appends > 0).collect();
         (!writers.is_empty()).then(|| {

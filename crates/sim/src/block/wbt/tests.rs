@@ -13,7 +13,6 @@ fn disk(caches_writes: bool) -> DiskModel {
         seek_ns: u64::from(!caches_writes),
         rotation_ns: 0,
         access_ns: 1,
-        flush_ns: 0,
         pages: 1 << 20,
         in_order: true,
         depth: 32,
