@@ -1,39 +1,11 @@
 //! Names for every refusal, every end of a limit, and every reason to leave a cgroup alone for good.
 
-use serde::{Deserialize, Serialize};
+use flatwater_recording::named_enum;
 
-/// Declares an enum with a name and a sentence for each variant.
-macro_rules! reasons {
-    ($(#[$about:meta])* $name:ident { $($variant:ident => $text:literal, $sentence:literal;)* }) => {
-        $(#[$about])*
-        #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-        #[serde(rename_all = "kebab-case")]
-        #[non_exhaustive]
-        pub enum $name {
-            $(#[doc = $sentence] $variant,)*
-        }
-
-        impl $name {
-            pub const ALL: &[$name] = &[$($name::$variant),*];
-
-            /// The name in metrics, lists and logs.
-            #[must_use]
-            pub fn name(self) -> &'static str {
-                match self { $($name::$variant => $text,)* }
-            }
-
-            /// One sentence for people.
-            #[must_use]
-            pub fn sentence(self) -> &'static str {
-                match self { $($name::$variant => $sentence,)* }
-            }
-        }
-    };
-}
-
-reasons! {
+named_enum! {
     /// Why no limit is proposed, or why a proposed one is not applied.
-    Refusal {
+    #[non_exhaustive]
+    Refusal, sentence {
         OwnLimit => "own-limit", "the victim waits for a limit on its own cgroup";
         OwnGroup => "own-group", "the aggressor is in the victim's cgroup, or contains it";
         SharedJournal => "shared-journal",
@@ -69,9 +41,10 @@ reasons! {
     }
 }
 
-reasons! {
+named_enum! {
     /// Why a limit ended.
-    Release {
+    #[non_exhaustive]
+    Release, sentence {
         NotProven => "not-proven", "the victim's gain was not proven";
         TooLittleGain => "too-little-gain", "the victim gained, but less than guard.gain_min";
         TimeLimit => "time-limit", "the limit was in force for guard.hold";
@@ -89,9 +62,10 @@ reasons! {
     }
 }
 
-reasons! {
+named_enum! {
     /// Why the guard leaves a cgroup alone until the daemon starts again.
-    StandBack {
+    #[non_exhaustive]
+    StandBack, sentence {
         KnobChanged => "knob-changed", "another program or person changed a setting that the guard had set";
         Operator => "operator", "`flatwater guard release`";
         Twice => "twice", "two limits on it in a row were not proven";

@@ -62,6 +62,30 @@ pub struct RecordOptions {
     pub imitation: bool,
 }
 
+impl RecordOptions {
+    /// Records into `out` until it is stopped; the target is not chosen yet.
+    #[must_use]
+    pub fn new(out: Dir) -> RecordOptions {
+        RecordOptions {
+            out,
+            pids: Vec::new(),
+            programs: Vec::new(),
+            cgroup: None,
+            unit: None,
+            command: Vec::new(),
+            user: None,
+            keep_arguments: false,
+            duration: None,
+            threshold_ns: 1_000_000,
+            sample_hz: 1,
+            stack_hz: 0,
+            faults: false,
+            level: None,
+            imitation: true,
+        }
+    }
+}
+
 const NOISE_LENGTH: Duration = Duration::from_secs(1);
 const TICK: Duration = Duration::from_millis(100);
 /// Look at most this many times for processes that were forked while the hooks were attached.
@@ -524,23 +548,7 @@ mod tests {
     fn a_cgroup_has_the_directory_of_the_first_process() {
         let (out, place, group) = (tempfile::tempdir(), tempfile::tempdir(), tempfile::tempdir());
         let (out, place, group) = (out.expect("made"), place.expect("made"), group.expect("made"));
-        let mut options = RecordOptions {
-            out: Dir::claim(&out.path().join("rec"), None).expect("claimed"),
-            pids: Vec::new(),
-            programs: Vec::new(),
-            cgroup: None,
-            unit: None,
-            command: Vec::new(),
-            user: None,
-            keep_arguments: false,
-            duration: None,
-            threshold_ns: 0,
-            sample_hz: 1,
-            stack_hz: 0,
-            faults: false,
-            level: None,
-            imitation: true,
-        };
+        let mut options = RecordOptions::new(Dir::claim(&out.path().join("rec"), None).expect("claimed"));
         let watched = WatchedSet::find(&options).expect("the options name no program");
         let directory_of = |options: &RecordOptions| working_directory(options, Some(group.path()), &watched);
         std::fs::write(group.path().join("cgroup.procs"), "").expect("written");

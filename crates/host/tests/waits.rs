@@ -30,23 +30,9 @@ fn on_disk() -> tempfile::TempDir {
 }
 
 fn options(out: &Path) -> RecordOptions {
-    RecordOptions {
-        imitation: true,
-        user: None,
-        keep_arguments: false,
-        out: Dir::claim(out, None).expect("a folder for the recording"),
-        pids: Vec::new(),
-        programs: Vec::new(),
-        cgroup: None,
-        unit: None,
-        command: Vec::new(),
-        duration: Some(Duration::from_secs(4)),
-        threshold_ns: 1_000_000,
-        sample_hz: 1,
-        stack_hz: 0,
-        faults: false,
-        level: Some(Level::Calls),
-    }
+    let out = Dir::claim(out, None).expect("a folder for the recording");
+    let duration = Some(Duration::from_secs(4));
+    RecordOptions { duration, level: Some(Level::Calls), ..RecordOptions::new(out) }
 }
 
 fn recorded(options: &RecordOptions) -> Recording {

@@ -9,19 +9,21 @@ use flatwater_explain::aggressor::{Links, Means, Party, segment};
 use flatwater_recording::{Call, Cause, Recording};
 use serde::Serialize;
 
-use super::plan::{Load, Operation, Relation, described};
+use flatwater_recording::named_enum;
 
-described! {
+use super::plan::{Load, Operation, Relation};
+
+named_enum! {
     /// What the victim shares with the neighbour, and waits for.
-    Mechanism {
-        SharedJournal = "shared-journal", "shared journal";
-        DeviceQueue = "device-queue", "device queue";
-        DirtyLimit = "dirty-limit", "dirty limit";
-        OwnLimit = "own-limit", "limit of the own cgroup";
-        Cache = "cache", "page cache";
-        Lock = "lock", "lock of the file system";
-        Processor = "processor", "processor";
-        CannotTell = "cannot-tell", "cannot tell";
+    Mechanism, text {
+        SharedJournal => "shared-journal", "shared journal";
+        DeviceQueue => "device-queue", "device queue";
+        DirtyLimit => "dirty-limit", "dirty limit";
+        OwnLimit => "own-limit", "limit of the own cgroup";
+        Cache => "cache", "page cache";
+        Lock => "lock", "lock of the file system";
+        Processor => "processor", "processor";
+        CannotTell => "cannot-tell", "cannot tell";
     }
 }
 
@@ -51,6 +53,8 @@ pub struct Pair {
     /// The victim's cgroup limits memory, and the neighbour is in it.
     pub memory_limited: bool,
     pub neighbour_pid: u32,
+    /// The victim's file system has a journal.
+    pub has_journal: bool,
 }
 
 /// An interval on the recording's clock, ns.
@@ -164,7 +168,7 @@ impl Pair {
 
     /// A wait for a commit: of the changes of a neighbour in the same file system, or behind its requests.
     fn journal(&self) -> Mechanism {
-        let shared = self.relation.shares_file_system() && self.load.writes();
+        let shared = self.has_journal && self.relation.shares_file_system() && self.load.writes();
         if shared { Mechanism::SharedJournal } else { Mechanism::DeviceQueue }
     }
 }
@@ -179,13 +183,22 @@ mod tests {
 
     #[test]
     fn what_is_shared_follows_from_where_the_neighbour_runs() {
-        let pair =
-            |operation, load, relation| Pair { operation, load, relation, memory_limited: false, neighbour_pid: 1 };
+        let pair = |operation, load, relation| Pair {
+            operation,
+            load,
+            relation,
+            memory_limited: false,
+            neighbour_pid: 1,
+            has_journal: true,
+        };
         let of = |pair: Pair, cause, means| pair.classify(cause, &Party::Unknown, means);
         let same = pair(Operation::Fsync, Load::Dirty, Relation::SameFileSystem);
         assert_eq!(of(same, Cause::JournalCommit, Means::Queue), Mechanism::SharedJournal);
         let device = Pair { relation: Relation::SameDevice, ..same };
         assert_eq!(of(device, Cause::JournalCommit, Means::Queue), Mechanism::DeviceQueue);
+        // An ext4 without a journal was reported as sharing one: a flush writes the neighbour's data, too.
+        let without = Pair { has_journal: false, ..same };
+        assert_eq!(of(without, Cause::DeviceWait, Means::Data), Mechanism::DeviceQueue);
         let reader = Pair { load: Load::Cache, ..same };
         assert_eq!(of(reader, Cause::JournalCommit, Means::Queue), Mechanism::DeviceQueue, "it changes nothing");
         let cached = Pair { operation: Operation::CachedRead, ..same };

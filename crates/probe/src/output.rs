@@ -2,6 +2,7 @@
 
 use std::fmt::Write;
 
+use flatwater_host::setup::groups::Controller;
 use flatwater_recording::short_sort::ShortSort;
 use flatwater_recording::units::{Bytes, Nanos};
 use flatwater_report::html::{PlainPage, PlainTable, plain_page};
@@ -41,6 +42,8 @@ pub struct SeatText {
     pub in_flight_bytes: Option<u64>,
     /// Absent: its cgroup has no memory limit.
     pub memory_limit_bytes: Option<u64>,
+    /// The controllers whose limits cannot separate it from the victim.
+    pub shared_controllers: Vec<Controller>,
 }
 
 /// The verdict on one pair of a call and a neighbour.
@@ -330,6 +333,7 @@ mod tests {
             cache_bytes_max: 1 << 26,
             in_flight_bytes: Some(1 << 25),
             memory_limit_bytes: None,
+            shared_controllers: Vec::new(),
         };
         let plan = PlanText {
             place: None,

@@ -17,6 +17,8 @@ const REMOTE: &[&str] =
     &["nfs", "nfs4", "cifs", "smb3", "smbfs", "ceph", "9p", "lustre", "glusterfs", "afs", "virtiofs"];
 /// File systems in memory. They have no device and no journal, and no limit of dirty pages.
 const IN_MEMORY: &[&str] = &["tmpfs", "ramfs"];
+/// File systems without a journal, whatever their options.
+const JOURNALLESS: &[&str] = &["ext2", "vfat", "msdos", "exfat"];
 /// Searched for a second file system on the same device.
 const LOCAL: &[&str] = &["ext2", "ext3", "ext4", "xfs", "btrfs", "f2fs"];
 
@@ -29,6 +31,9 @@ pub struct Place {
     /// The disk, such as `sda`; absent if the file system has none.
     pub device: Option<String>,
     pub free_bytes: u64,
+    /// Whether the file system has a journal, a log, or trees that it commits.
+    #[serde(skip)]
+    pub has_journal: bool,
     /// Identifies the file system, by any mount or subvolume.
     #[serde(skip)]
     key: String,
@@ -92,6 +97,7 @@ impl Place {
             device: below.device.as_ref().map(|device| device.name.clone()),
             free_bytes,
             disks: below.device.map(|device| disks(&device.name, LAYERS_MAX)).unwrap_or_default(),
+            has_journal: below.has_journal,
             key: below.key,
             path,
             identity,
@@ -159,6 +165,7 @@ fn refuse(path: &Path, kind: &str, blocks: u64) -> Result<(), PlaceError> {
 
 struct Backing {
     key: String,
+    has_journal: bool,
     device: Option<Device>,
 }
 
@@ -178,10 +185,25 @@ fn backing(mounts: &[Mount], path: &Path, layers: usize) -> Backing {
     let source = mount.filter(|mount| mount.kind == "btrfs").map(|mount| PathBuf::from(&mount.source));
     if let Some(node) = source.filter(|node| node.is_absolute()) {
         let device = rustix::fs::stat(&node).ok().and_then(|stat| Device::numbered(stat.st_rdev, false));
-        return Backing { key: format!("btrfs on {}", node.display()), device };
+        return Backing { key: format!("btrfs on {}", node.display()), has_journal: true, device };
     }
     let number = rustix::fs::stat(path).map(|stat| stat.st_dev).unwrap_or_default();
-    Backing { key: number.to_string(), device: Device::of(path, false) }
+    let kind = mount.map_or("", |mount| mount.kind.as_str());
+    Backing { key: number.to_string(), has_journal: has_journal(kind, number), device: Device::of(path, false) }
+}
+
+/// jbd2 lists the journals of ext3 and ext4, which may be without one, as `sda1-8`.
+fn has_journal(kind: &str, number: u64) -> bool {
+    if !matches!(kind, "ext3" | "ext4") {
+        return !IN_MEMORY.contains(&kind) && !JOURNALLESS.contains(&kind);
+    }
+    let node = format!("/sys/dev/block/{}:{}", rustix::fs::major(number), rustix::fs::minor(number));
+    let Some(name) = std::fs::canonicalize(node).ok().and_then(|node| Some(node.file_name()?.to_owned())) else {
+        return true;
+    };
+    let Ok(journals) = std::fs::read_dir("/proc/fs/jbd2") else { return true };
+    let own = format!("{}-", name.to_string_lossy());
+    journals.flatten().any(|journal| journal.file_name().to_string_lossy().starts_with(&own))
 }
 
 /// The disk with this name and all disks below it.

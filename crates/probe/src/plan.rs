@@ -1,45 +1,19 @@
 //! What a probe measures, where, and within which limits.
 
+use flatwater_recording::named_enum;
 use serde::{Deserialize, Serialize};
 
-/// Defines an enum whose variants have a name for programs and a description for people.
-macro_rules! described {
-    ($(#[$doc:meta])* $noun:ident { $($(#[$of:meta])* $variant:ident = $name:literal, $text:literal;)* }) => {
-        $(#[$doc])*
-        #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, serde::Serialize, serde::Deserialize)]
-        pub enum $noun { $($(#[$of])* #[serde(rename = $name)] $variant),* }
-
-        impl $noun {
-            /// All variants in the order of the tables.
-            pub const ALL: &[$noun] = &[$($noun::$variant),*];
-
-            /// The name in JSON.
-            #[must_use]
-            pub fn name(self) -> &'static str {
-                match self { $($noun::$variant => $name),* }
-            }
-
-            /// The words for people.
-            #[must_use]
-            pub fn text(self) -> &'static str {
-                match self { $($noun::$variant => $text),* }
-            }
-        }
-    };
-}
-pub(crate) use described;
-
-described! {
+named_enum! {
     /// A call of the victim, one thread each.
-    Operation {
+    Operation, text {
         /// write() of 4 KiB at the end of a file.
-        Append = "append", "append";
+        Append => "append", "append";
         /// fsync() of a file after such a write.
-        Fsync = "fsync", "fsync";
+        Fsync => "fsync", "fsync";
         /// read() of 4 KiB that is not in the page cache.
-        Read = "read", "read";
+        Read => "read", "read";
         /// read() of 4 KiB that was in the page cache.
-        CachedRead = "cached-read", "cached read";
+        CachedRead => "cached-read", "cached read";
     }
 }
 
@@ -67,17 +41,17 @@ impl Operation {
     }
 }
 
-described! {
+named_enum! {
     /// The load of a neighbour.
-    Load {
+    Load, text {
         /// Sequential writes, written back at the speed of the device.
-        Dirty = "dirty-stream", "dirty stream";
+        Dirty => "dirty-stream", "dirty stream";
         /// Appends of 4 KiB, each with an fsync().
-        Fsync = "fsync-stream", "fsync stream";
+        Fsync => "fsync-stream", "fsync stream";
         /// Creates and removes files of 4 KiB.
-        SmallFiles = "small-files", "small files";
+        SmallFiles => "small-files", "small files";
         /// Reads a large file again and again, so that its pages displace others.
-        Cache = "cache-eviction", "cache eviction";
+        Cache => "cache-eviction", "cache eviction";
     }
 }
 
@@ -89,13 +63,13 @@ impl Load {
     }
 }
 
-described! {
+named_enum! {
     /// Where the neighbour is, as the victim sees it.
-    Relation {
-        SameFileSystem = "same-file-system", "same file system";
-        OtherCgroup = "other-cgroup", "same file system, other cgroup";
-        SameDevice = "same-device", "other file system, same device";
-        OtherDevice = "other-device", "other device";
+    Relation, text {
+        SameFileSystem => "same-file-system", "same file system";
+        OtherCgroup => "other-cgroup", "same file system, other cgroup";
+        SameDevice => "same-device", "other file system, same device";
+        OtherDevice => "other-device", "other device";
     }
 }
 

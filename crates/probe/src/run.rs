@@ -251,6 +251,7 @@ fn judge(options: &Options, seats: &Seats, plan: PlanText, measured: &Measured) 
             let work = measured.phases.work((index, load));
             let (verdict, why) = verdict::judge(operation, load, found.as_ref(), reach(seat, seats, load, &work));
             let pair = Pair {
+                has_journal: seats.places.first().is_some_and(|place| place.has_journal),
                 operation,
                 load,
                 relation: seat.relation,
@@ -285,6 +286,7 @@ fn reach(seat: &Seat, seats: &Seats, load: Load, work: &Total) -> Reach {
     let stays = in_memory && seat.memory.limit_bytes.is_none() && !has_swap();
     let shares_device = !in_memory && seat.relation != Relation::OtherDevice;
     Reach {
+        shares_controller: seat.shares_controller(),
         loaded: work.is_load(load, &seat.limits),
         held: shares_device && work.is_held(load),
         dirty_limit: in_memory || work.dirty_limit,

@@ -1,15 +1,17 @@
 //! The verdict on a pair of a call and a neighbour.
 
-use super::plan::{Load, Operation, described};
+use flatwater_recording::named_enum;
+
+use super::plan::{Load, Operation};
 use super::statistic::{Comparison, UPPER};
 
-described! {
+named_enum! {
     /// How far the calls are isolated from the neighbour.
-    Verdict {
-        Isolated = "isolated", "isolated";
-        NotProven = "not-proven", "not proven";
-        Degraded = "degraded", "degraded";
-        Severe = "severe", "severe";
+    Verdict, text {
+        Isolated => "isolated", "isolated";
+        NotProven => "not-proven", "not proven";
+        Degraded => "degraded", "degraded";
+        Severe => "severe", "severe";
     }
 }
 
@@ -34,6 +36,8 @@ const LONGEST_GROWTH_MIN_NS: u64 = 20_000_000;
 /// What the neighbour did and reached, as far as isolation depends on it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Reach {
+    /// It runs in another cgroup, but the io or memory controller does not separate the two.
+    pub shares_controller: bool,
     /// Each phase contained a load.
     pub loaded: bool,
     /// It shares a device with the victim, and the device could have taken more than a probe moves.
@@ -50,6 +54,7 @@ impl Reach {
     /// What the neighbour did not do, so that unharmed calls prove nothing.
     fn missing(self, operation: Operation, load: Load) -> Option<&'static str> {
         match (operation, load) {
+            _ if self.shares_controller => Some(SHARED),
             _ if !self.loaded => Some(NO_LOAD),
             (Operation::Append, Load::Dirty) if !self.dirty_limit => Some(DIRTY_LIMIT),
             (Operation::Append, Load::Cache) | (Operation::CachedRead, Load::Cache | Load::Dirty) if !self.evicts => {
@@ -92,6 +97,7 @@ fn is_slower([alone_ns, beside_ns]: [u64; 2], growth_min_ns: u64) -> bool {
     beside_ns.saturating_sub(alone_ns) >= growth_min_ns && beside_ns as f64 >= TAIL_RATIO * alone_ns as f64
 }
 
+const SHARED: &str = "unharmed, but the io or memory controller does not separate the two cgroups (see the notes)";
 const WIDE: &str = "the interval excludes neither isolation nor harm: probe longer, or when the machine is quieter";
 const FEW: &str = "unharmed, but in too few rounds or calls: give a longer -t, or one kind with --neighbour";
 const TAIL: &str = "the slowest calls became twice as slow, which too few calls prove: probe again";
@@ -132,7 +138,8 @@ mod tests {
     use crate::statistic::Comparison;
 
     /// A neighbour that reached everything.
-    const ALL: Reach = Reach { loaded: true, held: false, dirty_limit: true, evicts: true, journal: false };
+    const ALL: Reach =
+        Reach { shares_controller: false, loaded: true, held: false, dirty_limit: true, evicts: true, journal: false };
 
     fn found(alone_ns: u64, ratio: Option<(f64, f64, f64)>) -> Comparison {
         let value = ratio.map_or(1.0, |(value, _, _)| value);
@@ -229,6 +236,8 @@ mod tests {
         {
             assert_eq!(judge(operation, load, Some(&quiet), idle).0, Verdict::NotProven);
             assert_eq!(judge(operation, load, Some(&quiet), ALL).0, Verdict::Isolated);
+            let shared = Reach { shares_controller: true, ..ALL };
+            assert_eq!(judge(operation, load, Some(&quiet), shared).0, Verdict::NotProven);
             assert_eq!(judge(operation, load, Some(&quiet), Reach::default()).0, Verdict::NotProven);
         }
     }

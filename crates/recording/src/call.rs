@@ -119,13 +119,30 @@ pub enum Basis {
     Inferred,
 }
 
-/// Defines an enum whose variants have names. Tables, JSON and the command line use these names.
+/// Defines an enum whose variants have names, which tables, JSON and the command line use. With the name of a method,
+/// it also has a text for people.
+#[doc(hidden)]
+#[macro_export]
 macro_rules! named_enum {
     ($(#[$doc:meta])* $noun:ident { $($(#[$of:meta])* $variant:ident => $name:literal),* $(,)? }) => {
+        $crate::named_enum! { @names $(#[$doc])* #[non_exhaustive] $noun { $($(#[$of])* $variant => $name),* } }
+    };
+    ($(#[$doc:meta])* $noun:ident, $method:ident {
+        $($(#[$of:meta])* $variant:ident => $name:literal, $text:literal;)*
+    }) => {
+        $crate::named_enum! { @names $(#[$doc])* $noun { $(#[doc = $text] $(#[$of])* $variant => $name),* } }
+
+        impl $noun {
+            /// The text for people.
+            #[must_use]
+            pub fn $method(self) -> &'static str {
+                match self { $($noun::$variant => $text),* }
+            }
+        }
+    };
+    (@names $(#[$doc:meta])* $noun:ident { $($(#[$of:meta])* $variant:ident => $name:literal),* }) => {
         $(#[$doc])*
         #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, serde::Serialize, serde::Deserialize)]
-        #[serde(rename_all = "kebab-case")]
-        #[non_exhaustive]
         #[allow(missing_docs, reason = "variants without a text are described by their names")]
         pub enum $noun { $($(#[$of])* #[serde(rename = $name)] $variant),* }
 

@@ -8,6 +8,7 @@ use std::path::{Component, Path, PathBuf};
 use serde::{Deserialize, Serialize};
 
 use super::SetupError;
+use super::groups::{Controller, Group};
 use super::undo::{Undo, UndoLog};
 use crate::proc::mounts::{self, Mount};
 
@@ -310,26 +311,32 @@ pub(super) enum Side {
     Outside,
 }
 
-/// The directories of a cgroup inside or outside `within`, created if necessary, in each hierarchy that has the memory,
-/// blkio or cpu controller. `within` is a directory of any hierarchy (`None`: this process's cgroup); in v1 each other
-/// hierarchy uses the same path if it has that path, else this process's cgroup.
-pub(super) fn beside(within: Option<&Path>, side: Side, log: &mut UndoLog) -> Result<Vec<PathBuf>, SetupError> {
-    let mut places: Vec<(&str, Place)> = Vec::new();
+/// A cgroup inside or outside `within`, created if necessary, in each hierarchy that has the memory, io or cpu
+/// controller. `within` is a directory of any hierarchy (`None`: this process's cgroup). A v1 hierarchy without that path
+/// separates nothing: the group is then this process's cgroup there, on both sides, and its controllers are `shared`.
+pub(super) fn beside(within: Option<&Path>, side: Side, log: &mut UndoLog) -> Result<Group, SetupError> {
+    let mut group = Group::default();
+    let mut hierarchies: Vec<(Place, Vec<Controller>)> = Vec::new();
     let mut last = None;
-    for controller in ["memory", "blkio", "cpu"] {
-        match place(controller) {
-            Ok(place) if places.iter().any(|(_, known)| known.mount == place.mount) => {}
-            Ok(place) => places.push((controller, place)),
-            Err(why) => last = Some(why),
+    for controller in Controller::ALL {
+        match place(v1_name(*controller)) {
+            Ok(place) => match hierarchies.iter_mut().find(|(known, _)| known.mount == place.mount) {
+                Some((_, controllers)) => controllers.push(*controller),
+                None => hierarchies.push((place, vec![*controller])),
+            },
+            Err(why) => {
+                last = Some(why);
+                group.shared.push(*controller);
+            }
         }
     }
-    if places.is_empty() {
-        return last.map_or(Ok(Vec::new()), Err);
+    if hierarchies.is_empty() {
+        return last.map_or(Ok(group), Err);
     }
     let relative = within.map(path_in_hierarchy).transpose()?;
     let given_in = |place: &Place| Some(place.mount.join(relative.as_ref()?)).filter(|path| is_cgroup(path));
     if let Some(within) = within
-        && !places.iter().any(|(_, place)| given_in(place).is_some())
+        && !hierarchies.iter().any(|(place, _)| given_in(place).is_some())
     {
         return Err(SetupError::Impossible {
             what: format!("run in the cgroup {}", within.display()),
@@ -337,13 +344,18 @@ pub(super) fn beside(within: Option<&Path>, side: Side, log: &mut UndoLog) -> Re
             next: "give a cgroup with one of these controllers".to_owned(),
         });
     }
-    let mut made = Vec::new();
-    for (controller, place) in places {
-        let given = given_in(&place);
-        let at = given.unwrap_or_else(|| place.own.clone());
+    for (place, controllers) in hierarchies {
+        let at = match given_in(&place) {
+            None if within.is_some() => {
+                group.directories.push(place.own);
+                group.shared.extend(controllers);
+                continue;
+            }
+            given => given.unwrap_or_else(|| place.own.clone()),
+        };
         let parent = match (side, place.version) {
             (Side::Inside, Version::V1) => {
-                made.push(at);
+                group.directories.push(at);
                 continue;
             }
             (Side::Inside, Version::V2) => at,
@@ -351,9 +363,23 @@ pub(super) fn beside(within: Option<&Path>, side: Side, log: &mut UndoLog) -> Re
             (Side::Outside, Version::V1) => at.parent().unwrap_or(&place.mount).to_owned(),
             (Side::Outside, Version::V2) => v2_parent(&Place { own: at, ..place.clone() })?,
         };
-        made.push(make_in(&parent, &place, controller, log)?.0);
+        let first = controllers.first().map_or("memory", |controller| v1_name(*controller));
+        let (directory, _) = make_in(&parent, &place, first, log)?;
+        if side == Side::Outside && place.version == Version::V2 {
+            let enabled = std::fs::read_to_string(directory.join("cgroup.controllers")).unwrap_or_default();
+            let lacks = |controller: &Controller| !enabled.split_whitespace().any(|name| name == controller.name());
+            group.shared.extend(controllers.into_iter().filter(lacks));
+        }
+        group.directories.push(directory);
     }
-    Ok(made)
+    Ok(group)
+}
+
+fn v1_name(controller: Controller) -> &'static str {
+    match controller {
+        Controller::Io => "blkio",
+        controller => controller.name(),
+    }
 }
 
 /// The path of a cgroup's directory below the mount point of its hierarchy.

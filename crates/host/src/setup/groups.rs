@@ -20,11 +20,23 @@ impl std::fmt::Debug for Groups {
     }
 }
 
+flatwater_recording::named_enum! {
+    /// A controller that a cgroup of a probe should have.
+    Controller {
+        Memory => "memory",
+        Io => "io",
+        Cpu => "cpu",
+    }
+}
+
 /// The cgroup of one set of processes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Group {
     /// The directories, one a hierarchy.
     pub directories: Vec<PathBuf>,
+    /// The controllers that do not separate these processes from others: their hierarchy does not have the given cgroup,
+    /// is not mounted, or is not enabled for new cgroups.
+    pub shared: Vec<Controller>,
 }
 
 impl Group {
@@ -46,13 +58,13 @@ impl Groups {
     /// A cgroup to which the limits of `within` apply. `None`: this process's own.
     pub fn inside(&mut self, within: Option<&Path>) -> Result<Group, SetupError> {
         let Some(journal) = &mut self.journal else { return Ok(Group::default()) };
-        Ok(Group { directories: cgroup::beside(within, cgroup::Side::Inside, journal)? })
+        cgroup::beside(within, cgroup::Side::Inside, journal)
     }
 
     /// A new cgroup above or beside `within`, whose limits do not apply to it.
     pub fn outside(&mut self, within: Option<&Path>) -> Result<Group, SetupError> {
         let Some(journal) = &mut self.journal else { return Ok(Group::default()) };
-        Ok(Group { directories: cgroup::beside(within, cgroup::Side::Outside, journal)? })
+        cgroup::beside(within, cgroup::Side::Outside, journal)
     }
 
     /// Ends the processes in the cgroups and removes these.
@@ -97,7 +109,7 @@ mod tests {
 
     use needs::{Need, UNPRIVILEGED_ID, as_unprivileged, skip};
 
-    use super::{Groups, cgroup};
+    use super::{Controller, Groups, cgroup};
 
     /// The names of new cgroups contain the process id, which the tests share.
     static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
@@ -221,5 +233,31 @@ mod tests {
             restored.failed.is_empty() && restored.stepped_back.iter().any(|line| line.contains(&why)),
             "{restored:?}"
         );
+    }
+
+    /// The processes were silently measured in this process's cgroup, as if that were the given one.
+    #[test]
+    fn a_hierarchy_without_the_given_cgroup_separates_nothing() {
+        let _alone = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
+        let memory = Path::new("/sys/fs/cgroup/memory");
+        let only = memory.join(format!("flatwater-only-{}", std::process::id()));
+        if !memory.join("memory.limit_in_bytes").exists() || std::fs::create_dir(&only).is_err() {
+            return needs::skip(
+                needs::Need::Memcg,
+                "a cgroup of one v1 hierarchy",
+                "no memory controller in cgroup v1",
+            );
+        }
+        let mut groups = Groups::new(Arc::new(|_: &str| {})).expect("a journal");
+        let (inside, outside) = (groups.inside(Some(&only)), groups.outside(Some(&only)));
+        groups.remove();
+        std::fs::remove_dir(&only).expect("removed");
+        let (inside, outside) = (inside.expect("inside"), outside.expect("outside"));
+        let separated: Vec<_> = outside.directories.iter().filter(|path| !inside.directories.contains(path)).collect();
+        assert!(inside.directories.contains(&only) && separated.len() == 1, "{inside:?} {outside:?}");
+        assert!(separated[0].starts_with(memory), "{separated:?}");
+        for group in [&inside, &outside] {
+            assert!(group.shared.contains(&Controller::Io) && !group.shared.contains(&Controller::Memory), "{group:?}");
+        }
     }
 }

@@ -20,22 +20,14 @@ pub fn serve(pid: u32, threshold_ns: u64) -> std::io::Result<()> {
         Some(Command::End) => ending.store(true, Ordering::Relaxed),
         _ => std::process::exit(1),
     });
+    let out = Dir::claim(Path::new(DIRECTORY), None).map_err(std::io::Error::other)?;
     let options = RecordOptions {
-        out: Dir::claim(Path::new(DIRECTORY), None).map_err(std::io::Error::other)?,
         pids: vec![pid],
-        programs: Vec::new(),
-        cgroup: None,
-        unit: None,
-        command: Vec::new(),
-        user: None,
-        keep_arguments: false,
-        duration: None,
         threshold_ns,
         sample_hz: 2,
         stack_hz: DEFAULT_HZ,
-        faults: false,
-        level: None,
         imitation: false,
+        ..RecordOptions::new(out)
     };
     let mut begun = false;
     let mut tell = |progress: Progress<'_>| {

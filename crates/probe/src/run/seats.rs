@@ -1,12 +1,12 @@
 //! Where the neighbours run: directories, cgroups, limits.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use flatwater_host::error::HostError;
 use flatwater_host::record::cgroup_directory;
 use flatwater_host::run::check_directory;
 use flatwater_host::setup::Log;
-use flatwater_host::setup::groups::{Group, Groups, memory_limit};
+use flatwater_host::setup::groups::{Controller, Group, Groups, memory_limit};
 use rustix::param::page_size;
 
 use super::{Options, ProbeError};
@@ -27,6 +27,14 @@ pub struct Seat {
 }
 
 impl Seat {
+    /// Whether it is in another cgroup that limits on memory or I/O do not separate from the victim's.
+    #[must_use]
+    pub fn shares_controller(&self) -> bool {
+        let shared = &self.group.shared;
+        let separates = [Controller::Memory, Controller::Io].iter().all(|controller| !shared.contains(controller));
+        self.relation == Relation::OtherCgroup && !separates
+    }
+
     /// The limit of dirty pages of the seat's cgroup.
     #[must_use]
     pub fn dirty_limit(&self) -> Option<DirtyLimit> {
@@ -73,7 +81,10 @@ impl Seats {
         let own = seats.victim_group.clone();
         seats.add(0, Relation::SameFileSystem, own.clone());
         match outside {
-            Ok(group) => seats.add(0, Relation::OtherCgroup, group),
+            Ok(group) => {
+                notes.extend(shared_note(&group, options.cgroup.as_deref()));
+                seats.add(0, Relation::OtherCgroup, group);
+            }
             Err(why) => notes.push(format!("not measured: a neighbour in another cgroup: {why}")),
         }
         let relations: Vec<Relation> =
@@ -149,6 +160,7 @@ impl Seats {
             cache_bytes_max: seat.limits.cache_bytes,
             in_flight_bytes: seat.limits.in_flight_bytes,
             memory_limit_bytes: seat.memory.limit_bytes,
+            shared_controllers: seat.group.shared.clone(),
         };
         PlanText {
             place: self.places.first().cloned(),
@@ -166,6 +178,16 @@ impl Seats {
     pub fn remove(&mut self) -> Vec<String> {
         self.groups.take().map(Groups::remove).unwrap_or_default().failed
     }
+}
+
+/// The limits that a probe cannot tell apart for the victim and a neighbour in another cgroup.
+fn shared_note(outside: &Group, cgroup: Option<&Path>) -> Option<String> {
+    let names: Vec<&str> = outside.shared.iter().map(|controller| controller.name()).collect();
+    let why = match cgroup {
+        Some(cgroup) => format!("{} exists only in other hierarchies", cgroup.display()),
+        None => "it is not mounted, or not enabled for new cgroups".to_owned(),
+    };
+    (!names.is_empty()).then(|| format!("not measured: what other cgroups limit by {}: {why}", names.join(", ")))
 }
 
 const UNLIMITED: Memory = Memory { limit_bytes: None, available_bytes: u64::MAX, dirty_limit_bytes: None };
