@@ -12,13 +12,16 @@ use crate::core::{Core, DataFile};
 use crate::frame::{self, Format};
 use crate::options::BackPressure;
 use crate::plan::{Ledger, Planner, Step};
-use crate::ring::{RingMemory, RingNeeds, Spare};
+use crate::ring::{RingMemory, RingNeeds, Spare, TOUCH_BYTES};
 use crate::ring_use;
 use crate::sys;
 
 const RETRY: Duration = Duration::from_millis(50);
 /// Longest nap while the writer pauses, ns; the naps become longer up to this.
 const IDLE_NAP_NS_MAX: u64 = 5_000_000;
+/// Nap behind a small flush, ns: each wake-up takes CPU time from the writer, and the ring holds what it appends until
+/// then. A waiting append, `sync_to` and `close` end the nap.
+const QUIET_NAP_NS: u64 = 2_000_000;
 /// How long `close` waits for a producer that has not published its record. A running thread publishes much sooner.
 const STALL: Duration = Duration::from_secs(if cfg!(test) { 2 } else { 10 });
 
@@ -39,6 +42,8 @@ pub(crate) struct Flusher {
     boundary: Option<u64>,
     retry_at: Option<Instant>,
     idle_rounds: u64,
+    /// The last flush was small.
+    quiet: bool,
     /// Closing: the position at which the flush is stuck, and since when.
     stalled: Option<(u64, Instant)>,
 }
@@ -68,6 +73,7 @@ impl Flusher {
             boundary: None,
             retry_at: None,
             idle_rounds: 0,
+            quiet: false,
             stalled: None,
         }
     }
@@ -181,13 +187,16 @@ impl Flusher {
         match self.planner.next(now_ns, &ledger) {
             Step::Flush(span) => {
                 self.idle_rounds = 0;
+                let capacity = self.rings.front().map_or(0, |ring| ring.capacity);
+                self.quiet = span.len < (capacity / 64).min(TOUCH_BYTES / 2);
                 self.flush(flushed, span.len as usize)
             }
             Step::Allocate(_, span) => self.allocate(span.at, span.len),
             Step::Nap(ns) => {
                 // The writer is not idle while a record is about to be published.
                 self.idle_rounds = if self.unpublished() { 0 } else { (self.idle_rounds + 1).min(1000) };
-                let nap_ns = (ns / 2 + ns * self.idle_rounds / 64).min(IDLE_NAP_NS_MAX);
+                let least_ns = if self.quiet { QUIET_NAP_NS } else { ns / 2 };
+                let nap_ns = (least_ns + ns * self.idle_rounds / 64).min(IDLE_NAP_NS_MAX);
                 std::thread::park_timeout(Duration::from_nanos(nap_ns));
                 Ok(())
             }
