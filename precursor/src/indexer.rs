@@ -27,7 +27,7 @@ enum Place {
     Unknown,
     /// Its index belongs to someone else or cannot be written.
     Without,
-    Walking(Walk),
+    Walking(Box<Walk>),
 }
 
 /// Keeps the indexes of an appender's files, one after the other.
@@ -63,7 +63,7 @@ impl Indexer {
         let old = self.seq < current;
         if matches!(self.place, Place::Unknown) {
             self.place = match Walk::begin(&core.names, self.seq) {
-                Ok(found) => found.map_or(Place::Without, Place::Walking),
+                Ok(found) => found.map_or(Place::Without, |walk| Place::Walking(Box::new(walk))),
                 Err(_) => Place::Unknown,
             };
         }
