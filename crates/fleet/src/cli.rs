@@ -6,6 +6,7 @@ use std::process::ExitCode;
 
 use anyhow::Context;
 use chrono::Utc;
+use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::{Parser, Subcommand};
 use flatwater_experiment::verdict::Verdict;
 use flatwater_recording::units::Bytes;
@@ -84,7 +85,7 @@ enum Verb {
         #[command(flatten)]
         range: RangeArgs,
         /// Format: text or json.
-        #[arg(short = 'O', long = "output", value_enum, default_value = "text")]
+        #[arg(long, default_value = "text", value_parser = text_or_json(), alias = "output", short_alias = 'O')]
         format: Format,
     },
     /// Judge a rollout as better, worse or not proven: changed hosts before and after, compared with unchanged hosts.
@@ -93,7 +94,7 @@ enum Verb {
         #[command(flatten)]
         change: ChangeArgs,
         /// Format: text or json.
-        #[arg(short = 'O', long = "output", value_enum, default_value = "text")]
+        #[arg(long, default_value = "text", value_parser = text_or_json(), alias = "output", short_alias = 'O')]
         format: Format,
     },
     /// Write one HTML page: hosts by hour, causes over time, a rollout.
@@ -136,6 +137,11 @@ enum Verb {
         #[arg(long, value_name = "FILE")]
         like: Vec<PathBuf>,
     },
+}
+
+/// The formats of verbs that print no rows.
+fn text_or_json() -> impl TypedValueParser<Value = Format> {
+    PossibleValuesParser::new(["text", "json"]).map(|name| if name == "json" { Format::Json } else { Format::Text })
 }
 
 #[derive(Debug, clap::Args)]
@@ -186,7 +192,7 @@ impl QuestionArgs {
 #[derive(Debug, clap::Args)]
 struct AnswerArgs {
     /// Format of the answer.
-    #[arg(short = 'O', long = "output", value_enum, default_value = "text")]
+    #[arg(long, value_enum, default_value = "text", alias = "output", short_alias = 'O')]
     format: Format,
     /// Write to this file.
     #[arg(short = 'o', long = "out", value_name = "FILE")]
@@ -400,10 +406,38 @@ fn print(bytes: &[u8]) -> anyhow::Result<()> {
 
 #[cfg(test)]
 mod tests {
-    use clap::CommandFactory;
+    use clap::{CommandFactory, Parser};
+
+    use super::{Cli, Format, Verb};
 
     #[test]
     fn option_names_are_unique() {
-        super::Cli::command().debug_assert();
+        Cli::command().debug_assert();
+    }
+
+    fn format(option: &[&str]) -> Result<Format, clap::Error> {
+        let words = ["flatwater-fleet", "findings", "fleet"].iter().chain(option);
+        match Cli::try_parse_from(words)?.verb {
+            Verb::Findings { format, .. } => Ok(format),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn the_format_has_its_old_names_which_help_does_not_show() {
+        for option in [&["--format", "json"][..], &["--output", "json"], &["-O", "json"], &["-Ojson"]] {
+            assert_eq!(format(option).expect("accepted"), Format::Json, "{option:?}");
+        }
+        assert_eq!(format(&[]).expect("accepted"), Format::Text);
+        for verb in Cli::command().get_subcommands_mut() {
+            let help = verb.render_long_help().to_string();
+            assert!(!help.contains("-O") && !help.contains("--output"), "{help}");
+        }
+    }
+
+    #[test]
+    fn a_format_that_findings_do_not_have_is_refused() {
+        let refused = format(&["--format", "csv"]).expect_err("no rows").to_string();
+        assert!(refused.contains("csv") && refused.contains("text, json"), "{refused}");
     }
 }

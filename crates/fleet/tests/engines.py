@@ -114,7 +114,7 @@ def differing(given, place):
         for question in names:
             # In `new`, everything is new since the beginning.
             parameters = {"host": ["host=host-00003"], "new": [f"since={given.begin}"]}.get(question, [])
-            ours = of_csv(run(given.fleet, "ask", place, question, *parameters, *within, "-O", "csv"))
+            ours = of_csv(run(given.fleet, "ask", place, question, *parameters, *within, "--format", "csv"))
             sql = run(given.fleet, "questions", question, *parameters, *within)
             began = time.monotonic()
             try:

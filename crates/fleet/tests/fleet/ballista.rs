@@ -214,7 +214,7 @@ async fn a_cluster_reports_damaged_parts_and_reads_the_others() {
 fn asking(fleet: &Path, what: &[&str], on: Option<&str>) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_flatwater-fleet"));
     command.arg(what[0]).arg(fleet).args(&what[1..]);
-    command.args(["--from", "2026-11-20", "--to", "2026-11-22T01:00", "-O", "csv"]);
+    command.args(["--from", "2026-11-20", "--to", "2026-11-22T01:00", "--format", "csv"]);
     if let Some(on) = on {
         command.args(["--on", on, "--wait", "200s"]);
     }
@@ -313,7 +313,7 @@ async fn executors_read_s3_by_themselves() {
     let hours = ["--hosts", "20", "--hours", "24", "--from", "2026-11-20", "--seed", "7", "--compacted"];
     s3::run_until_done(server.at, &[&["generate", s3::PLACE][..], &hours[..]].concat());
     let cluster = Cluster::of(2, &s3::environment(server.at));
-    let range = ["--from", "2026-11-20", "--to", "2026-11-21", "-O", "csv"];
+    let range = ["--from", "2026-11-20", "--to", "2026-11-21", "--format", "csv"];
     let (directory, url) = (folder.path().display().to_string(), cluster.url());
     for question in ["causes", "hosts", "settings", "coverage"] {
         let ask = |place: &str, on: &[&str]| {

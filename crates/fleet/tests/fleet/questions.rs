@@ -246,7 +246,7 @@ async fn usage_errors_say_what_to_do() {
     refused(&sql("SELECT 1 / (calls - calls) FROM stalls"), 1, "ivide by zero");
     let on = ["ask", at, "causes", "--on", if cfg!(feature = "ballista") { "df:nowhere" } else { "df://127.0.0.1:1" }];
     refused(&on, 2, if cfg!(feature = "ballista") { "df://HOST:PORT" } else { "--features ballista" });
-    let (code, printed, _) = program(&[&["ask", at, "causes", "-O", "csv"][..], &range[..]].concat());
+    let (code, printed, _) = program(&[&["ask", at, "causes", "--format", "csv"][..], &range[..]].concat());
     assert!(code == Some(0) && printed.starts_with("cause,stall_ns,share_percent,"), "{code:?} {printed}");
     let (code, printed, _) = program(&["ask", at]);
     assert!(code == Some(0) && printed.contains("aggressors") && printed.contains("[20]"), "{code:?} {printed}");

@@ -197,7 +197,8 @@ async fn push_compact_and_ask_over_s3_with_failures_answer_as_a_directory_does()
     assert!(known.contains("\"summaries\": 0"), "{known}");
     let directory = folder.path().display().to_string();
     let range = ["--from", "2026-11-20", "--to", "2026-11-21"];
-    let found = |place: &str| run_until_done(way.at, &[&["findings", place, "-O", "json"][..], &range[..]].concat());
+    let found =
+        |place: &str| run_until_done(way.at, &[&["findings", place, "--format", "json"][..], &range[..]].concat());
     assert_eq!(found(PLACE), found(&directory));
     // As if the same were pushed again after compaction: nothing is added.
     run_until_done(way.at, &["push", PLACE, &once_more(host.path()).display().to_string()]);
@@ -206,7 +207,7 @@ async fn push_compact_and_ask_over_s3_with_failures_answer_as_a_directory_does()
     assert_eq!(found(PLACE), found(&directory));
     if cfg!(feature = "ask") {
         let rows = |place: &str, question: &[&str]| {
-            let arguments = [&[question[0], place][..], &question[1..], &range[..], &["-O", "csv"][..]].concat();
+            let arguments = [&[question[0], place][..], &question[1..], &range[..], &["--format", "csv"][..]].concat();
             run_until_done(way.at, &arguments)
         };
         let count = ["sql", "SELECT count(*) AS rows, count(DISTINCT host) AS hosts FROM summary"];
