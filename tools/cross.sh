@@ -59,8 +59,14 @@ check | test)
     done
     ;;
 static)
+    # 0.76 MB smaller: a relative relocation takes about 1 bit instead of 24 bytes.
+    export CARGO_TARGET_X86_64_UNKNOWN_LINUX_MUSL_RUSTFLAGS="-C link-arg=-Wl,-z,pack-relative-relocs"
     CARGO_PROFILE_RELEASE_STRIP=symbols cargo build --release --target x86_64-unknown-linux-musl --bin flatwater
     file=target/x86_64-unknown-linux-musl/release/flatwater
+    "$file" --version >/dev/null || {
+        echo "cross: $file does not start: before Rust 1.93 musl cannot apply packed relocations; run \`rustup update stable\`" >&2
+        exit 1
+    }
     # CARGO_PROFILE_RELEASE_STRIP does not remove everything.
     strip "$file"
     bytes=$(stat -c %s "$file")
