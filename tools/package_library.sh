@@ -46,7 +46,7 @@ deb() {
     mkdir -p "$root/DEBIAN"
     {
         printf 'Package: %s\nSource: flatwater\nVersion: %s\nArchitecture: %s\n' "$1" "$version" "$arch"
-        printf 'Maintainer: The flatwater developers <flatwater@localhost>\nMulti-Arch: same\nPriority: optional\n'
+        printf 'Maintainer: The flatwater developers <maintainers@flatwater.example>\nMulti-Arch: same\nPriority: optional\n'
         printf 'Installed-Size: %s\n' "$(du -sk --apparent-size --exclude=DEBIAN "$root" | cut -f 1)"
         printf '%s\n' "$3"
     } >"$root/DEBIAN/control"

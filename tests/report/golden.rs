@@ -51,6 +51,52 @@ fn text_of_victims_and_aggressors() {
 }
 
 #[test]
+fn the_report_of_a_scenario_begins_with_the_workload_that_waited() {
+    let recording = fixture::full_cgroup();
+    let explained = flatwater_explain::explain(&recording);
+    let text = report::render("text", &recording, &explained, &Options::default()).expect("text");
+    let lead = "journal: 33 write() calls, up to 39 ms, reclaimed memory because their cgroup is full";
+    let flowing = text.split_whitespace().collect::<Vec<_>>().join(" ");
+    assert!(flowing.contains(lead), "{text}");
+    assert!(text.lines().position(|line| line.starts_with("journal: 33")) < Some(4), "{text}");
+    assert!(explained.victims.is_empty(), "a scenario has no table of victims");
+}
+
+/// However much evidence there is, a report of one cause fits 40 lines, and says what it omits.
+#[test]
+fn text_of_one_cause_fits_forty_lines() {
+    let recording = fixture::chains::who_waited();
+    let mut explained = flatwater_explain::explain(&recording);
+    explained.findings.truncate(1);
+    let text = |explained: &flatwater_explain::Explanation| {
+        report::render("text", &recording, explained, &Options::default()).expect("text")
+    };
+    let fits = |text: &str| assert!(text.lines().count() <= 40, "{} lines:\n{text}", text.lines().count());
+    fits(&text(&explained));
+    let cgroup = format!("/kubepods.slice/{}", "8f3b0c".repeat(11));
+    for finding in &mut explained.findings {
+        let (first, aggressor) = (finding.evidence[0].clone(), finding.aggressors[0].clone());
+        finding.evidence.extend(vec![first.clone(); 9]);
+        finding.against.extend(vec![first; 9]);
+        finding.aggressors.extend(vec![aggressor; 5]);
+        finding.aggressors.iter_mut().for_each(|aggressor| aggressor.cgroup = Some(cgroup.clone()));
+    }
+    for number in 0..9 {
+        explained.gaps.push(flatwater_recording::Gap::new(
+            format!("table {number}"),
+            "a reason ".repeat(20),
+            "a remedy",
+        ));
+        explained.notes.push(format!("note {number}, {}", "which is long ".repeat(9)).as_str().into());
+    }
+    let long = text(&explained);
+    fits(&long);
+    for omitted in ["more facts", "more parties", "more notes", "table 8", "cgroup /kubepods.slice/8f3b0c8f3b0c..."] {
+        assert!(long.contains(omitted), "'{omitted}' is not in: {long}");
+    }
+}
+
+#[test]
 fn text_fits_eighty_columns() {
     let mut recording = fixture::full_cgroup();
     recording.outcomes = all_outcomes();

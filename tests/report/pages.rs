@@ -27,6 +27,7 @@ pub fn written() -> PathBuf {
         ("quiet", workloads),
         ("imported", fixture::imported()),
         ("hostile", fixture::hostile()),
+        ("long", fixture::named(&"kubepods_burstable_pod8f3b0c_".repeat(12))),
         ("empty", Recording::default()),
     ];
     for (name, recording) in all {
@@ -37,5 +38,9 @@ pub fn written() -> PathBuf {
     let explained = flatwater_explain::explain(&chains);
     let page = report::render("html", &chains, &explained, &Options::default()).expect("a page");
     fs::write(folder.join("who-waited.html"), page).expect("the page can be written");
+    let figure = flatwater_experiment::judge::Judge::P99;
+    let compared = flatwater_experiment::compare::compare(&fixture::hostile(), &fixture::full_cgroup(), figure);
+    let page = report::html::comparison_page(&compared, ["before", "after"]);
+    fs::write(folder.join("compared.html"), page).expect("the page can be written");
     folder
 }

@@ -1,6 +1,6 @@
 //! `flatwater compare A B`.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use super::common::{self, Usage};
 use crate::status::Status;
@@ -35,7 +35,7 @@ pub fn run(args: &Args) -> anyhow::Result<Status> {
     let found = compare(&a?, &b?, figure);
     let text = match args.format.as_str() {
         "json" => serde_json::to_string_pretty(&found)?,
-        "html" => html::comparison_page(&found),
+        "html" => html::comparison_page(&found, [&name(&args.a), &name(&args.b)]),
         _ => versus::comparison(&found),
     };
     match &args.out {
@@ -43,4 +43,9 @@ pub fn run(args: &Args) -> anyhow::Result<Status> {
         None => common::print(&text)?,
     }
     Ok(Status::of_verdict(found.verdict, found.judged.is_some_and(|row| row.ratio.is_some())))
+}
+
+/// The recording's own name, for the page: its directory without the path.
+fn name(recording: &Path) -> String {
+    recording.file_name().unwrap_or(recording.as_os_str()).to_string_lossy().into_owned()
 }

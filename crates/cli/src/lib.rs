@@ -166,7 +166,10 @@ fn parsed() -> Result<Cli, Status> {
             Err(error.print().map_or_else(|error| common::report_error(&error.into()), |()| status))
         }
         Err(error) => {
-            warn_of_old_options(&words);
+            // A verb without the old name refuses it.
+            if error.kind() != ErrorKind::UnknownArgument {
+                warn_of_old_options(&words);
+            }
             let verb = words.get(1).and_then(|word| word.to_str()).filter(|verb| pages::of(verb).is_some());
             common::say(format_args!("flatwater: {}", message::of_clap(&error, verb)));
             Err(Status::Usage)

@@ -103,7 +103,7 @@ pub fn lead(facts: &Facts<'_>, groups: &Groups, findings: &[Finding]) -> Option<
     let links = Links::of(facts.recording);
     let chain = worst_call(facts, groups, victim).and_then(|call| chain(&links, call));
     Some(Lead {
-        who: name(victim),
+        who: name(victim, facts.recording.header.scenario.is_some()),
         background: victim.role == Role::Background,
         calls: victim.calls,
         operation: victim.operation,
@@ -114,8 +114,12 @@ pub fn lead(facts: &Facts<'_>, groups: &Groups, findings: &[Finding]) -> Option<
     })
 }
 
-fn name(victim: &Victim) -> String {
+fn name(victim: &Victim, of_scenario: bool) -> String {
     let program = if victim.program.is_empty() { victim.thread.as_str() } else { victim.program.as_str() };
+    // The threads of a scenario's workload are named WORKLOAD-NUMBER.
+    if let Some(workload) = program.strip_suffix("-*").filter(|_| of_scenario) {
+        return workload.to_owned();
+    }
     match (program.is_empty(), victim.thread == program || program.starts_with(&victim.thread)) {
         (true, _) => "an unnamed thread".to_owned(),
         (false, true) => program.to_owned(),

@@ -37,6 +37,9 @@ pub fn explain_focused(recording: &Recording, focus: &Focus) -> Explanation {
     // A focus that the user gave restricts the sums as well; one that flatwater chose restricts the findings only.
     let summed = if judged.focused.as_ref().is_some_and(|focused| focused.given) { facts } else { &all };
     let findings = findings(facts);
+    // A scenario has no table of victims, but its lead names the workload that waited.
+    let of_scenario = recording.header.scenario.is_some().then(|| Groups::of_calls(recording));
+    let lead = lead::lead(facts, of_scenario.as_ref().unwrap_or(&groups), &findings);
     Explanation {
         flatwater: EXPLANATION_VERSION,
         kind: "explanation",
@@ -47,7 +50,7 @@ pub fn explain_focused(recording: &Recording, focus: &Focus) -> Explanation {
         partly_timed: operations::partly_timed(recording),
         slow: slow::summary(summed),
         total: slow::total(facts),
-        lead: lead::lead(facts, &groups, &findings),
+        lead,
         conclusion: conclusion(&findings),
         findings,
         observed: recording.header.observed.clone(),

@@ -59,6 +59,12 @@ impl Groups {
         if recording.header.scenario.is_some() {
             return Groups::default();
         }
+        Groups::of_calls(recording)
+    }
+
+    /// The groups of all calls that are not of neighbours.
+    #[must_use]
+    pub fn of_calls(recording: &Recording) -> Groups {
         let processes: HashMap<u32, &WatchedProcess> =
             recording.header.target.processes.iter().map(|process| (process.pid, process)).collect();
         let neighbours = recording.neighbours();

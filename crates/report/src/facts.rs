@@ -70,6 +70,19 @@ pub fn stage(explanation: &Explanation, stage: &Stage) -> String {
     format!("{}{lost}{of}: {}", stage.cause, stage.headline)
 }
 
+/// The first sentence of a report: the lead, else the first finding.
+pub fn lead(explanation: &Explanation) -> Option<String> {
+    let first = || explanation.findings.first().map(|finding| format!("{}: {}", finding.cause, finding.headline));
+    explanation.lead.as_ref().map(ToString::to_string).or_else(first)
+}
+
+/// The first fix in a sentence, if the lead says who waited.
+pub fn helps(explanation: &Explanation) -> Option<String> {
+    explanation.lead.as_ref()?;
+    let fix = explanation.findings.first()?.all_fixes().next()?;
+    Some(format!("What helps: {} (fix {})", fix_text(fix), fix.number))
+}
+
 /// The parts of the first line: what ran, where, for how long, on which kernel.
 pub fn subject(header: &Header) -> Vec<String> {
     let target = &header.target;
@@ -122,7 +135,11 @@ pub fn notes(header: &Header, explanation: &Explanation) -> Vec<String> {
                 .to_owned(),
         );
     }
+    notes.extend(below_noise(&explanation.notes));
     for note in explanation.notes.iter().chain(&header.notes) {
+        if matches!(note, Note::BelowNoise { .. }) {
+            continue;
+        }
         let again = header.time_distorted && *note == Note::TimeDistorted;
         let text = printable::without_error_numbers(&note.to_string()).into_owned();
         if !again && !notes.contains(&text) {
@@ -133,6 +150,20 @@ pub fn notes(header: &Header, explanation: &Explanation) -> Vec<String> {
         notes.push(Note::CutShort.to_string());
     }
     notes
+}
+
+/// One note about all causes below the noise floor.
+fn below_noise(notes: &[Note]) -> Option<String> {
+    let below = notes.iter().filter_map(|note| match note {
+        Note::BelowNoise { cause, worst_ns, noise_ns } => {
+            Some((format!("{} (at most {})", cause.name(), time(*worst_ns)), *noise_ns))
+        }
+        _ => None,
+    });
+    let (causes, floors): (Vec<String>, Vec<u64>) = below.unzip();
+    let floor_ns = floors.into_iter().max()?;
+    let listed = causes.join(", ");
+    Some(format!("below the noise floor of this machine ({}): {listed}", time(floor_ns)))
 }
 
 /// The noise floor, ns: the longest time that a thread without system calls lost, before or after the run.

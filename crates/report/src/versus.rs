@@ -125,14 +125,19 @@ pub fn verification(found: &Verification) -> String {
         }
     }
     found.notes.iter().for_each(|note| text.push_str(&hanging("note: ", note, WIDTH)));
+    text.push_str(&format!("{}; everything is restored\n", ended(found)));
+    text
+}
+
+/// How many runs there were, and why there were no more.
+pub(crate) fn ended(found: &Verification) -> String {
     let why = match found.ended {
         "proven" => "stopped early, as soon as it was proven",
         "time" => "the time was up",
         "interrupted" => "interrupted",
         _ => "all planned runs are done",
     };
-    text.push_str(&format!("{} runs in {}: {why}; everything is restored\n", found.runs.len(), time(found.elapsed_ns)));
-    text
+    format!("{} runs in {}: {why}", found.runs.len(), time(found.elapsed_ns))
 }
 
 #[cfg(test)]

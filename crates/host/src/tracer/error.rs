@@ -19,6 +19,9 @@ pub enum TraceError {
     TypesFile { path: PathBuf, why: String },
     #[error("{0}")]
     Refused(String),
+    /// The refusal of another user than root.
+    #[error("needs root, or CAP_BPF and CAP_PERFMON")]
+    NotPrivileged,
     #[error("the object has no map {name}")]
     NoMap { name: String },
     #[error("the map {name} is not an array but {found}")]
@@ -67,8 +70,12 @@ impl std::fmt::Display for Refusal {
     }
 }
 
-/// Refusals in one line; a reason shared by all variants is printed once.
+/// Refusals in one line; a reason shared by all variants is printed once. Without privileges the kernel refuses every
+/// variant, so the other reasons do not matter.
 fn joined(refusals: &[Refusal]) -> String {
+    if refusals.iter().any(|refusal| refusal.why == TraceError::NotPrivileged) {
+        return TraceError::NotPrivileged.to_string();
+    }
     match refusals.split_first() {
         None => "every variant of the tracer was switched off".to_owned(),
         Some((first, others)) if others.iter().all(|other| other.why == first.why) => first.why.to_string(),
@@ -87,6 +94,10 @@ mod tests {
         assert_eq!(same.to_string(), "not permitted");
         let differ = TraceError::EveryVariant(vec![refused("a", "not permitted"), refused("b", "no memory")]);
         assert_eq!(differ.to_string(), "a: not permitted; b: no memory");
+        let refusals = ["task_storage", "raw"].map(|variant| Refusal { variant, why: TraceError::NotPrivileged });
+        let unshared = Refusal { variant: "raw_unshared", why: TraceError::NoSharedArrays };
+        let mixed = TraceError::EveryVariant(refusals.into_iter().chain([unshared]).collect());
+        assert_eq!(mixed.to_string(), "needs root, or CAP_BPF and CAP_PERFMON");
         assert!(TraceError::EveryVariant(Vec::new()).to_string().contains("switched off"));
     }
 }

@@ -361,8 +361,6 @@ fn status(hook: &Hook, tracepoints: &str, outcome: &Result<(), TraceError>) -> H
     HookStatus::new(format!("{prefix}/{}", hook.at), serves, state, reason)
 }
 
-/// The refusal of another user than root.
-const NEEDS_ROOT: &str = "needs root, or CAP_BPF and CAP_PERFMON";
 const NO_SUCH: &str = "this kernel has no such tracepoint or function";
 
 /// The CPUs on which perf events can be opened.
@@ -372,11 +370,19 @@ pub(super) fn online_cpus() -> Result<Vec<u32>, TraceError> {
 
 /// The error for a refusal by the kernel.
 pub fn refused(error: &dyn std::error::Error) -> TraceError {
-    TraceError::Refused(reason(error))
+    if not_privileged(&chain(error)) { TraceError::NotPrivileged } else { TraceError::Refused(reason(error)) }
 }
 
-/// The whole chain of an error in one line of at most 200 characters, without the verifier's log.
-pub fn reason(error: &dyn std::error::Error) -> String {
+fn not_permitted(text: &str) -> bool {
+    text.contains("os error 1)")
+}
+
+fn not_privileged(text: &str) -> bool {
+    not_permitted(text) && !rustix::process::geteuid().is_root()
+}
+
+/// The messages of an error and of its sources.
+fn chain(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
     let mut next = error.source();
     while let Some(cause) = next {
@@ -386,6 +392,12 @@ pub fn reason(error: &dyn std::error::Error) -> String {
         }
         next = cause.source();
     }
+    text
+}
+
+/// The whole chain of an error in one line of at most 200 characters, without the verifier's log.
+pub fn reason(error: &dyn std::error::Error) -> String {
+    let text = chain(error);
     // An unknown typed tracepoint fails by its type's name; a raw one fails when it is attached.
     let no_tracepoint = text.contains("raw_tracepoint_open") && text.contains("os error 2)");
     if text.contains("unknown BTF type") || no_tracepoint {
@@ -395,11 +407,10 @@ pub fn reason(error: &dyn std::error::Error) -> String {
     let line = text.lines().next().unwrap_or_default();
     let line = line.split("Verifier output").next().unwrap_or_default().trim_end_matches(['.', ' ', ':']);
     let line: String = printable::without_error_numbers(line).chars().take(200).collect();
-    if text.contains("os error 1)") {
-        // The same reason for all variants and maps, so that it is printed once.
-        if !rustix::process::geteuid().is_root() {
-            return NEEDS_ROOT.to_owned();
-        }
+    if not_privileged(&text) {
+        return TraceError::NotPrivileged.to_string();
+    }
+    if not_permitted(&text) {
         return format!("{line}: the kernel's policy forbids it (lockdown, or a container without CAP_BPF)");
     }
     line

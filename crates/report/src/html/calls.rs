@@ -33,7 +33,9 @@ pub fn calls(recording: &Recording, palette: &Palette) -> Calls {
             ..row(recording, call, start_ns, palette, &mut names, &mut stacks)
         })
         .collect();
+    let own = rows.iter().filter(|row| !row.neighbour).count();
     Calls {
+        own_left_out: (recording.foreground_calls().count().saturating_sub(own)) as u64,
         missing: missing(recording),
         total: recording.calls.len() as u64,
         left_out: (recording.calls.len() - rows.len()) as u64,

@@ -22,6 +22,7 @@ pub fn page(recording: &Recording, explanation: &Explanation, payload: &Payload)
             top(html, recording, explanation, payload);
             html.tag("main", &[("id", "main")], |html| {
                 sections::lead(html, explanation);
+                sections::key_figures(html, recording, explanation);
                 let notes_first = facts::notes_first(&recording.header);
                 if notes_first {
                     sections::notes(html, recording, explanation);

@@ -19,7 +19,7 @@ pub struct Payload {
     pub calls: Calls,
 }
 
-/// A chart, or the reason why it is missing.
+/// A chart, or the reason why it is not drawn.
 #[derive(Clone, Debug, Serialize)]
 pub struct Chart {
     pub id: &'static str,
@@ -33,8 +33,12 @@ pub struct Chart {
     pub scale: Scale,
     /// Why the chart is missing; shown instead of the chart.
     pub missing: Option<String>,
+    /// What was read, if every reading is 0; shown instead of the chart.
+    pub zero: Option<String>,
     /// Seconds since the start, rising; one for each value of every line.
     pub t: Vec<Figure>,
+    /// Intervals without readings, seconds since the start.
+    pub holes: Vec<(Figure, Figure)>,
     pub lines: Vec<Line>,
     pub levels: Vec<Level>,
 }
@@ -117,6 +121,8 @@ pub struct Calls {
     /// Number of slow calls in the recording; `left_out` of them are not in `rows`.
     pub total: u64,
     pub left_out: u64,
+    /// The part of `left_out` that is not of neighbours.
+    pub own_left_out: u64,
     /// Duration of the longest call that was left out, ns.
     pub left_out_ns_max: Option<u64>,
     pub threads: Vec<String>,

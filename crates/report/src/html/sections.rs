@@ -36,10 +36,13 @@ pub fn notes(html: &mut Html, recording: &Recording, explanation: &Explanation) 
     });
 }
 
-/// Adds the sentence about the victims and what made them wait.
+/// Adds the answer in a sentence, and the first fix.
 pub fn lead(html: &mut Html, explanation: &Explanation) {
-    if let Some(lead) = &explanation.lead {
-        html.leaf("p", &[("class", "lead")], &lead.to_string());
+    if let Some(lead) = facts::lead(explanation) {
+        html.leaf("p", &[("class", "lead")], &lead);
+    }
+    if let Some(helps) = facts::helps(explanation) {
+        html.leaf("p", &[("class", "helps")], &helps);
     }
 }
 
@@ -79,7 +82,6 @@ pub fn victims(html: &mut Html, explanation: &Explanation) {
 pub fn findings(html: &mut Html, recording: &Recording, explanation: &Explanation, palette: &Palette) {
     html.tag("section", &[("id", "findings")], |html| {
         html.leaf("h2", &[], "Findings");
-        key_figures(html, recording, explanation);
         html.tag("ol", &[("class", "findings")], |html| {
             for finding in &explanation.findings {
                 one_finding(html, &recording.header, explanation, finding, palette);
@@ -91,7 +93,8 @@ pub fn findings(html: &mut Html, recording: &Recording, explanation: &Explanatio
     });
 }
 
-fn key_figures(html: &mut Html, recording: &Recording, explanation: &Explanation) {
+/// Adds the figures that a reader needs first.
+pub fn key_figures(html: &mut Html, recording: &Recording, explanation: &Explanation) {
     let slow = &explanation.slow;
     let returned = explanation.operations.iter().filter(|op| op.thread.is_empty()).map(|op| op.from_start.max_ns);
     let slow_only = explanation.partly_timed.iter().flat_map(|partly| &partly.slow_only).map(|slow| slow.max_ns);
@@ -236,11 +239,11 @@ fn fixes(html: &mut Html, finding: &Finding) {
                     html.text(&facts::fix_text(fix));
                     let Commands { apply, undo, .. } = fix.commands();
                     if !apply.is_empty() {
-                        html.leaf("pre", &[("class", "commands")], &apply.join("\n"));
+                        html.leaf("pre", &[("class", "commands"), ("tabindex", "0")], &apply.join("\n"));
                     }
                     if !undo.is_empty() {
                         html.text("Undo:");
-                        html.leaf("pre", &[("class", "commands")], &undo.join("\n"));
+                        html.leaf("pre", &[("class", "commands"), ("tabindex", "0")], &undo.join("\n"));
                     }
                 });
             }

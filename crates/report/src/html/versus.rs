@@ -3,13 +3,17 @@
 use super::element::Html;
 use super::page::Frame;
 use super::sections::plain_table;
+use crate::numbers::share;
 use crate::versus::{self, figure, ratio_text, verdict_of};
 use flatwater_experiment::compare::{Comparison, Row, SettingRow};
 use flatwater_experiment::trial::{Arm, Verification};
 
+/// The page of a comparison; `names` are those of the recordings A and B.
 #[must_use]
-pub fn comparison_page(found: &Comparison) -> String {
-    framed("comparison", "B beside A", |html| {
+pub fn comparison_page(found: &Comparison, names: [&str; 2]) -> String {
+    let [a, b] = names;
+    let subject = format!("A: {a} · B: {b} · B / A with {} intervals", share(found.level));
+    framed("comparison", "B beside A", &subject, |html| {
         html.leaf("p", &[("class", "lead")], &versus::headline(found));
         settings(html, "Settings that differ", &found.settings);
         rows(html, "Latency", &found.operations);
@@ -21,7 +25,15 @@ pub fn comparison_page(found: &Comparison) -> String {
 
 #[must_use]
 pub fn verification_page(found: &Verification) -> String {
-    framed("verification", &found.scenario, |html| {
+    let operation = found.operation.as_deref().unwrap_or("nothing");
+    let subject = format!(
+        "{} of {operation}, {} · B / A with a {} interval · {}",
+        found.judge.judge.name(),
+        found.judge.judge.sentence(),
+        share(found.level),
+        versus::ended(found)
+    );
+    framed("verification", &found.scenario, &subject, |html| {
         html.leaf("p", &[("class", "lead")], &versus::verification_headline(found));
         settings(html, "The fix", &found.fix);
         section(html, "Runs", |html| {
@@ -52,8 +64,8 @@ pub fn verification_page(found: &Verification) -> String {
     })
 }
 
-fn framed(kind: &str, heading: &str, inside: impl FnOnce(&mut Html)) -> String {
-    Frame { title: &format!("{kind}: {heading}"), brand: kind, heading, subject: None }.page(inside)
+fn framed(kind: &str, heading: &str, subject: &str, inside: impl FnOnce(&mut Html)) -> String {
+    Frame { title: &format!("{kind}: {heading}"), brand: kind, heading, subject: Some(subject) }.page(inside)
 }
 
 fn section(html: &mut Html, title: &str, inside: impl FnOnce(&mut Html)) {
@@ -83,10 +95,18 @@ fn rows(html: &mut Html, title: &str, rows: &[Row]) {
         let columns = [("figure", false), ("A", true), ("B", true), ("B / A", true), ("verdict", false)];
         let cells = |row: &Row| {
             let of = |value| figure(value, row.unit);
-            vec![row.name.clone(), of(row.a), of(row.b), ratio_text(row.ratio.as_ref()), verdict_of(row).to_owned()]
+            vec![row.name.clone(), of(row.a), of(row.b), ratio_text(row.ratio.as_ref()), verdict(row).to_owned()]
         };
         plain_table(html, title, &columns, &rows.iter().map(cells).collect::<Vec<_>>());
     });
+}
+
+/// A word in every row: an empty cell could also be a verdict that was not made.
+fn verdict(row: &Row) -> &'static str {
+    match verdict_of(row) {
+        "" => "not proven",
+        verdict => verdict,
+    }
 }
 
 fn notes(html: &mut Html, notes: &[String]) {
@@ -131,11 +151,12 @@ mod tests {
 
     #[test]
     fn the_page_of_a_comparison_begins_with_the_verdict_and_ends_with_notes() {
-        let page = comparison_page(&compared());
+        let page = comparison_page(&compared(), ["before", "after"]);
         let place = |text: &str| page.find(text).unwrap_or_else(|| panic!("{text}: {page}"));
         assert!(
             place("better: fdatasync p99") < place("queue.scheduler") && place("queue.scheduler") < place("pgfree")
         );
+        assert!(page.contains("A: before · B: after · B / A with 95.0 % intervals"), "{page}");
         assert!(place("pgfree") < place("class=\"notes\"") && page.contains("not set") && page.contains("differs"));
         assert!(!page.contains("<script") && !page.contains(" style=\""), "escaped, and the policy allows neither");
     }
@@ -143,7 +164,14 @@ mod tests {
     #[test]
     fn the_page_of_a_verification_has_each_run() {
         let page = verification_page(&verified());
-        for wanted in ["proven better", "cgroup.memory_limit", "with the fix", "memcg-reclaim", "B / A x 0.0100"] {
+        for wanted in [
+            "proven better",
+            "cgroup.memory_limit",
+            "with the fix",
+            "memcg-reclaim",
+            "B / A x 0.0100",
+            "4 runs in 42 s: stopped early",
+        ] {
             assert!(page.contains(wanted), "{wanted}: {page}");
         }
     }

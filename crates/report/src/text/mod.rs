@@ -9,31 +9,52 @@ use flatwater_explain::Explanation;
 use flatwater_recording::Recording;
 use paint::Page;
 pub use paint::{hanging, wrap as wrapped};
+use sections::{DETAILS, Detail};
 
 pub const FORMAT: Format =
     Format { name: "text", sentence: "The summary for a terminal: latencies, causes, findings, gaps.", render };
 
+/// Lines of a report of one cause without the workload's own tables, and those that each further cause may add.
+const LINES: usize = 40;
+const LINES_MORE: usize = 15;
+
+/// The summary with as much detail as fits.
 fn render(recording: &Recording, explanation: &Explanation, options: &Options) -> Result<String, ReportError> {
+    let tables = tables::of_workloads(recording, &explanation.workload);
+    let mut printed = Page::new(options.width, options.colour);
+    tables.iter().for_each(|table| table::print(&mut printed, table));
+    let printed = printed.finish();
+    let further = explanation.findings.len().saturating_sub(1);
+    let room = LINES + LINES_MORE * further + printed.lines().count();
+    let mut text = String::new();
+    for detail in &DETAILS {
+        text = page(recording, explanation, options, &printed, detail);
+        if text.lines().count() <= room {
+            break;
+        }
+    }
+    Ok(text)
+}
+
+fn page(recording: &Recording, explanation: &Explanation, options: &Options, tables: &str, detail: &Detail) -> String {
     let mut page = Page::new(options.width, options.colour);
     sections::heading(&mut page, &recording.header);
     sections::lead(&mut page, explanation);
     let notes_first = facts::notes_first(&recording.header);
     if notes_first {
-        sections::notes(&mut page, &recording.header, explanation);
+        sections::notes(&mut page, &recording.header, explanation, detail);
     }
     sections::read(&mut page, &recording.header);
     sections::victims(&mut page, explanation);
     sections::operations(&mut page, explanation);
     sections::slow(&mut page, recording, explanation);
-    sections::findings(&mut page, &recording.header, explanation);
-    for outcome in tables::of_workloads(recording, &explanation.workload) {
-        table::print(&mut page, &outcome);
-    }
-    sections::floor_and_cost(&mut page, &recording.header, explanation);
+    sections::findings(&mut page, &recording.header, explanation, detail);
+    page.add(tables);
+    sections::floor_and_cost(&mut page, &recording.header, explanation, detail);
     sections::losses(&mut page, &recording.header, explanation);
-    sections::gaps(&mut page, explanation);
+    sections::gaps(&mut page, explanation, detail);
     if !notes_first {
-        sections::notes(&mut page, &recording.header, explanation);
+        sections::notes(&mut page, &recording.header, explanation, detail);
     }
-    Ok(page.finish())
+    page.finish()
 }

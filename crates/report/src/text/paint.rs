@@ -33,6 +33,11 @@ impl Page {
         self.text
     }
 
+    /// Adds finished lines.
+    pub fn add(&mut self, lines: &str) {
+        self.text.push_str(lines);
+    }
+
     pub fn line(&mut self, line: &str) {
         self.text.push_str(line.trim_end());
         self.text.push('\n');

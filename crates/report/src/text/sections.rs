@@ -12,23 +12,76 @@ use flatwater_recording::{Header, Recording};
 const VICTIMS_MAX: usize = 6;
 const FILE_CHARS: usize = 10;
 
+/// How many rows of each kind the summary prints. The page and JSON have all.
+#[derive(Clone, Copy, Debug)]
+pub struct Detail {
+    pub made_by: usize,
+    pub evidence: usize,
+    pub against: usize,
+    pub stages: usize,
+    pub fixes: usize,
+    pub notes: usize,
+    /// Whether gaps have reasons and remedies, or only names; and the noise floor its parts.
+    pub reasons: bool,
+}
+
+const ALL: usize = usize::MAX;
+
+/// From everything to the least.
+pub const DETAILS: [Detail; 4] = [
+    Detail { made_by: ALL, evidence: ALL, against: ALL, stages: ALL, fixes: ALL, notes: ALL, reasons: true },
+    Detail { made_by: ALL, evidence: 3, against: 2, stages: 3, fixes: 4, notes: ALL, reasons: false },
+    Detail { made_by: ALL, evidence: 2, against: 1, stages: 2, fixes: 2, notes: 2, reasons: false },
+    Detail { made_by: 1, evidence: 1, against: 1, stages: 1, fixes: 1, notes: 1, reasons: false },
+];
+
+/// Identifiers at least this long, and how much of them is printed, as docker prints them.
+const ID_DIGITS_MIN: usize = 32;
+const ID_DIGITS: usize = 12;
+
+/// The text with long hexadecimal identifiers shortened: the page, JSON and commands have them whole.
+fn short_ids(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    let mut rest = text;
+    while !rest.is_empty() {
+        let digits = rest.find(|c: char| !c.is_ascii_hexdigit()).unwrap_or(rest.len());
+        let (id, behind) = rest.split_at(digits);
+        if digits >= ID_DIGITS_MIN {
+            out.push_str(&id[..ID_DIGITS]);
+            out.push_str("...");
+        } else {
+            out.push_str(id);
+        }
+        let next = behind.find(|c: char| c.is_ascii_hexdigit()).unwrap_or(behind.len());
+        let (between, after) = behind.split_at(next);
+        out.push_str(between);
+        rest = after;
+    }
+    out
+}
+
 /// The first line: what ran where, with which settings.
 pub fn heading(page: &mut Page, header: &Header) {
     page.joined(Ink::Strong, &facts::subject(header));
 }
 
-/// The sentence about the victims and what made them wait.
+/// The answer in a sentence, and the first fix.
 pub fn lead(page: &mut Page, explanation: &Explanation) {
-    if let Some(lead) = &explanation.lead {
-        page.wrapped("", Some(Ink::Strong), &lead.to_string());
+    if let Some(lead) = facts::lead(explanation) {
+        page.wrapped("", Some(Ink::Strong), &short_ids(&lead));
+    }
+    if let Some(helps) = facts::helps(explanation) {
+        page.wrapped("", None, &short_ids(&helps));
     }
 }
 
 /// Notes that a reader needs before any figure.
-pub fn notes(page: &mut Page, header: &Header, explanation: &Explanation) {
-    for note in facts::notes(header, explanation) {
-        page.wrapped("note: ", None, &note);
+pub fn notes(page: &mut Page, header: &Header, explanation: &Explanation, detail: &Detail) {
+    let notes = facts::notes(header, explanation);
+    for note in notes.iter().take(detail.notes) {
+        page.wrapped("note: ", None, note);
     }
+    more(page, "      ", notes.len(), detail.notes, "notes");
 }
 
 /// What an import read.
@@ -141,28 +194,26 @@ pub fn slow(page: &mut Page, recording: &Recording, explanation: &Explanation) {
     }
 }
 
-pub fn findings(page: &mut Page, header: &Header, explanation: &Explanation) {
+pub fn findings(page: &mut Page, header: &Header, explanation: &Explanation, detail: &Detail) {
     for (number, finding) in explanation.findings.iter().enumerate() {
         let ink = if finding.cause == CauseId::Quiet { Ink::Good } else { Ink::Strong };
         let lead = format!("{}. ", number + 1);
         page.wrapped(&lead, Some(ink), &format!("{}: {}", finding.cause, finding.headline));
-        one_finding(page, header, explanation, finding);
+        one_finding(page, header, explanation, finding, detail);
     }
 }
 
-fn one_finding(page: &mut Page, header: &Header, explanation: &Explanation, finding: &Finding) {
-    for (place, line) in victims::made_by(finding).iter().enumerate() {
-        labelled(page, if place == 0 { "made by" } else { "" }, line);
-    }
-    evidence_lines(page, "evidence", &finding.evidence);
+fn one_finding(page: &mut Page, header: &Header, explanation: &Explanation, finding: &Finding, detail: &Detail) {
+    rows(page, "made by", &victims::made_by(finding), detail.made_by, "parties");
+    let texts = |facts: &[Evidence]| facts.iter().map(facts::fact_text).collect::<Vec<String>>();
+    rows(page, "evidence", &texts(&finding.evidence), detail.evidence, "facts");
     if !finding.log_lines.is_empty() {
         labelled(page, "log lines", &imported::places(finding));
     }
-    for (place, stage) in finding.stages.iter().enumerate() {
-        labelled(page, if place == 0 { "stages" } else { "" }, &facts::stage(explanation, stage));
-    }
-    evidence_lines(page, "against", &finding.against);
-    fixes(page, finding);
+    let stages: Vec<String> = finding.stages.iter().map(|stage| facts::stage(explanation, stage)).collect();
+    rows(page, "stages", &stages, detail.stages, "stages");
+    rows(page, "against", &texts(&finding.against), detail.against, "facts");
+    fixes(page, finding, detail.fixes);
     if !finding.settle.is_empty() {
         labelled(page, "settle", &finding.settle);
     }
@@ -175,12 +226,17 @@ fn one_finding(page: &mut Page, header: &Header, explanation: &Explanation, find
     }
 }
 
-/// The fixes of the finding and its stages, by the numbers that `flatwater verify` takes.
-fn fixes(page: &mut Page, finding: &Finding) {
-    for (place, fix) in finding.all_fixes().enumerate() {
+/// The fixes of the finding and its stages, by the numbers that `flatwater verify` takes; the commands of the first.
+fn fixes(page: &mut Page, finding: &Finding, most: usize) {
+    let mut other_commands = false;
+    for (place, fix) in finding.all_fixes().take(most).enumerate() {
         let label = format!("{} {}", if place == 0 { "fix" } else { "or" }, fix.number);
-        labelled(page, &label, &facts::fix_text(fix));
+        labelled(page, &label, &short_ids(&facts::fix_text(fix)));
         let Commands { apply, undo, .. } = fix.commands();
+        if place > 0 {
+            other_commands |= !apply.is_empty();
+            continue;
+        }
         // Not wrapped: a reader pastes these lines into a shell.
         for command in &apply {
             page.line(&format!("{:14}  {command}", ""));
@@ -189,11 +245,28 @@ fn fixes(page: &mut Page, finding: &Finding) {
             page.line(&format!("{:14}{}{command}", "", if place == 0 { "undo: " } else { "      " }));
         }
     }
+    let all = finding.all_fixes().count();
+    if other_commands && all <= most {
+        labelled(page, "", "their commands: --format html or json");
+    }
+    more(page, &" ".repeat(LABEL), all, most, "fixes");
 }
 
-fn evidence_lines(page: &mut Page, label: &str, evidence: &[Evidence]) {
-    for (place, fact) in evidence.iter().enumerate() {
-        labelled(page, if place == 0 { label } else { "" }, &facts::fact_text(fact));
+/// Columns of a label and the space before and behind it.
+const LABEL: usize = 14;
+
+/// Rows with a label before the first.
+fn rows(page: &mut Page, label: &str, rows: &[String], most: usize, what: &str) {
+    for (place, row) in rows.iter().take(most).enumerate() {
+        labelled(page, if place == 0 { label } else { "" }, &short_ids(row));
+    }
+    more(page, &" ".repeat(LABEL), rows.len(), most, what);
+}
+
+/// Counts the rows that a list of at most `most` rows omits.
+fn more(page: &mut Page, lead: &str, all: usize, most: usize, what: &str) {
+    if all > most {
+        page.line(&format!("{lead}... and {} more {what}: --format html or json", all - most));
     }
 }
 
@@ -202,9 +275,13 @@ fn labelled(page: &mut Page, label: &str, text: &str) {
     page.wrapped(&lead, None, text);
 }
 
-pub fn floor_and_cost(page: &mut Page, header: &Header, explanation: &Explanation) {
+pub fn floor_and_cost(page: &mut Page, header: &Header, explanation: &Explanation, detail: &Detail) {
     page.line("");
-    if let Some(floor) = facts::noise_text(header) {
+    let floor = match detail.reasons {
+        true => facts::noise_text(header),
+        false => facts::floor_ns(header).map(|ns| format!("{} for a thread without system calls", time(ns))),
+    };
+    if let Some(floor) = floor {
         page.wrapped("noise floor   ", None, &floor);
     }
     let cost = facts::own_cost(explanation);
@@ -221,10 +298,33 @@ pub fn losses(page: &mut Page, header: &Header, explanation: &Explanation) {
     }
 }
 
-pub fn gaps(page: &mut Page, explanation: &Explanation) {
+pub fn gaps(page: &mut Page, explanation: &Explanation, detail: &Detail) {
+    if !detail.reasons && explanation.gaps.len() > 1 {
+        let names: Vec<&str> = explanation.gaps.iter().map(|gap| gap.what.as_str()).collect();
+        let text = format!("{} (why, and what to do: --format html or json)", names.join("; "));
+        page.wrapped("not seen      ", None, &text);
+        return;
+    }
     for (place, gap) in explanation.gaps.iter().enumerate() {
         let lead = if place == 0 { "not seen      " } else { "              " };
         let remedy = if gap.remedy.is_empty() { String::new() } else { format!(" -> {}", gap.remedy) };
         page.wrapped(lead, None, &format!("{}: {}{remedy}", gap.what, gap.why));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::short_ids;
+
+    #[test]
+    fn long_identifiers_are_shortened_and_other_text_is_not() {
+        let id = "8f3b0c".repeat(10);
+        assert_eq!(
+            short_ids(&format!("dd (pid 812, cgroup /docker/{id})")),
+            "dd (pid 812, cgroup /docker/8f3b0c8f3b0c...)"
+        );
+        for text in ["", "deadbeef", "4 of 4 calls, caf\u{e9} 12.5 ms", "0123456789abcdef0123456789abcde"] {
+            assert_eq!(short_ids(text), text);
+        }
     }
 }

@@ -1,18 +1,28 @@
 // All charts on one time axis, with a shared zoom, cursor and marks.
 
 import type uPlot from "uplot";
+import { CallMarks, type Found } from "./call_marks";
 import { h, place } from "./dom";
-import { ChartFigure } from "./figure";
+import { ChartFigure, isDrawn, sentence } from "./figure";
 import { clock, moment } from "./format";
-import type { Chart, Payload } from "./payload";
+import { formatRange, parseRange, writeRange } from "./fragment";
+import type { CallRow, Chart, Payload } from "./payload";
 import { onThemeChange } from "./theme";
 
 const PHONE_STEPS = 40;
+const LINK = "Link to range";
+// A drag or held key changes the range often; the address follows when it rests.
+const REST_MS = 200;
 
 export class Board {
   private readonly figures: ChartFigure[] = [];
   private readonly readout = h("output", { class: "readout" });
   private readonly all: HTMLButtonElement;
+  private readonly link: HTMLAnchorElement;
+  private readonly callMarks: CallMarks;
+  // The chart under the pointer or with the focus.
+  private active: ChartFigure | null = null;
+  private rest = 0;
   private min = 0;
   private max: number;
 
@@ -22,22 +32,32 @@ export class Board {
   ) {
     this.max = payload.duration_s;
     this.all = h("button", { type: "button", disabled: true, click: () => this.reset() }, "Show all");
+    this.link = h("a", { class: "range-link", href: "#charts", click: () => this.copyLink() }, LINK);
+    this.callMarks = new CallMarks(payload);
     const hint = h("span", { class: "hint" }, "Drag to zoom, double-click to reset.");
-    home.replaceChildren(h("div", { class: "toolbar" }, this.readout, this.all, hint), ...this.marks());
+    home.replaceChildren(h("div", { class: "toolbar" }, this.readout, this.all, this.link, hint), ...this.marks());
     const byPlace = new Map<string, Chart[]>();
     for (const chart of payload.charts) byPlace.set(chart.id, [...(byPlace.get(chart.id) ?? []), chart]);
-    for (const charts of byPlace.values()) {
-      const figure = new ChartFigure(payload, charts, {
+    const places = [...byPlace.values()];
+    const drawn = places.filter((charts) => charts.some(isDrawn));
+    if (drawn.length > 0 && this.callMarks.about) home.append(h("p", { class: "about" }, this.callMarks.about));
+    for (const charts of drawn) {
+      const figure = new ChartFigure(payload, charts, this.callMarks, {
         zoom: (min, max) => this.zoom(min, max),
         reset: () => this.reset(),
         cursor: (u) => this.follow(u),
         key: (event, of) => this.key(event, of),
       });
+      figure.element.addEventListener("pointerenter", () => this.activate(figure));
+      figure.element.addEventListener("focusin", () => this.activate(figure));
       this.figures.push(figure);
       home.append(figure.element);
     }
+    if (drawn.length === 0) home.querySelector(".toolbar")?.remove();
+    home.append(...collapsed(places.filter((charts) => !charts.some(isDrawn))));
     for (const figure of this.figures) figure.draw();
-    this.tellRange();
+    this.showRange();
+    if (this.figures.length > 0) this.followAddress();
     onThemeChange(() => this.redraw());
     let width = home.clientWidth;
     new ResizeObserver(() => {
@@ -73,7 +93,39 @@ export class Board {
     this.min = Math.min(Math.max(min, 0), end - width);
     this.max = this.min + width;
     for (const figure of this.figures) figure.zoom(this.min, this.max);
-    this.tellRange();
+    this.showRange();
+    clearTimeout(this.rest);
+    this.rest = setTimeout(() => writeRange(this.full ? null : formatRange(this.min, this.max)), REST_MS);
+  }
+
+  private get full(): boolean {
+    return this.min <= 0 && this.max >= this.payload.duration_s;
+  }
+
+  // Shows the range of the address, now and whenever it changes.
+  private followAddress(): void {
+    const follow = () => {
+      const range = parseRange(location.hash, this.payload.duration_s);
+      if (!range) return;
+      this.zoom(...range);
+      place("charts")?.scrollIntoView();
+    };
+    addEventListener("hashchange", follow);
+    follow();
+  }
+
+  private copyLink(): void {
+    const say = (text: string) => {
+      this.link.textContent = text;
+      setTimeout(() => (this.link.textContent = LINK), 2000);
+    };
+    // Without the clipboard, the link and the address still have the range.
+    navigator.clipboard?.writeText(this.link.href).then(() => say("Link copied"), () => say("Copy it from the address"));
+  }
+
+  private activate(figure: ChartFigure): void {
+    if (this.active !== figure) this.active?.tip(null);
+    this.active = figure;
   }
 
   reset(): void {
@@ -84,24 +136,41 @@ export class Board {
   show(from: number, to: number): void {
     const around = Math.max((to - from) * 4, this.payload.duration_s / 60);
     this.zoom(from - around, to + around);
-    for (const figure of this.figures) figure.cursorTo(from);
+    if (this.figures[0]) this.activate(this.figures[0]);
+    this.cursor(from);
     const calm = matchMedia("(prefers-reduced-motion: reduce)").matches;
     place("charts")?.scrollIntoView({ behavior: calm ? "auto" : "smooth" });
   }
 
-  private tellRange(t: number | null = null): void {
+  private showRange(t: number | null = null, call: Found | null = null): void {
     const wall = (at: number) => clock(at, this.payload.wall_start_ms);
-    const full = this.min <= 0 && this.max >= this.payload.duration_s;
-    this.all.disabled = full;
-    const range = `${moment(this.min)} – ${moment(this.max)}`;
-    this.readout.textContent = t === null ? range : `${moment(t)}${wall(t) ? ` · ${wall(t)} UTC` : ""}`;
+    this.all.disabled = this.full;
+    this.link.hidden = this.full;
+    this.link.href = formatRange(this.min, this.max);
+    const range = `${moment(this.min)} – ${moment(this.max)}`.replace(/ s\b/g, "\u00a0s");
+    const text = t === null ? range : `${moment(t)}${wall(t) ? ` · ${wall(t)} UTC` : ""}`;
+    this.readout.replaceChildren(text, h("span", { class: "heard" }, call ? `. ${call.text}` : ""));
   }
 
   private follow(u: uPlot): void {
-    const t = u.cursor.idx == null ? null : u.posToVal(u.cursor.left ?? 0, "x");
     const figure = this.figures.find((one) => one.uplot === u);
-    figure?.tell(u.cursor.idx);
-    this.tellRange(t);
+    figure?.showValues(u.cursor.idx);
+    if (figure !== this.active) return;
+    const left = u.cursor.left ?? -1;
+    const call = left >= 0 ? this.callMarks.at(u, left) : null;
+    figure?.tip(call);
+    for (const one of this.figures) one.highlight(call?.row ?? null);
+    this.showRange(u.cursor.idx == null ? null : u.posToVal(left, "x"), call);
+  }
+
+  // Moves the cursor to a call, with the range if the call is outside.
+  private goTo(call: CallRow | null): void {
+    if (!call) return;
+    if (call.t < this.min || call.t > this.max) {
+      const half = (this.max - this.min) / 2;
+      this.zoom(call.t - half, call.t + half);
+    }
+    this.cursor(call.t);
   }
 
   private key(event: KeyboardEvent, figure: ChartFigure): void {
@@ -116,6 +185,8 @@ export class Board {
       "+": () => this.zoom(at - span / 4, at + span / 4),
       "=": () => this.zoom(at - span / 4, at + span / 4),
       "-": () => this.zoom(at - span, at + span),
+      n: () => this.goTo(this.callMarks.beside(at, true)),
+      p: () => this.goTo(this.callMarks.beside(at, false)),
       Escape: () => this.reset(),
     };
     const act = keys[event.key];
@@ -128,4 +199,14 @@ export class Board {
     const within = Math.min(Math.max(t, this.min), this.max);
     for (const figure of this.figures) figure.cursorTo(within);
   }
+}
+
+// One line for each place without a chart.
+function collapsed(places: Chart[][]): HTMLElement[] {
+  if (places.length === 0) return [];
+  const lines = places.flatMap((charts) => charts.slice(0, 1)).map((chart) => {
+    const text = chart.zero === null ? `Not recorded. ${sentence(chart.missing ?? "")}` : sentence(chart.zero);
+    return h("li", { id: `chart-${chart.id}` }, h("strong", {}, `${chart.title}: `), text);
+  });
+  return [h("ul", { class: "collapsed", "aria-label": "Charts that are not drawn" }, ...lines)];
 }

@@ -1,11 +1,15 @@
 // A place on the board: a chart, or a choice of charts, with title, explanation, and a legend of buttons.
 
 import uPlot from "uplot";
+import type { CallMarks, Found } from "./call_marks";
 import { h } from "./dom";
 import { value } from "./format";
-import type { Chart, Line, Payload, Unit } from "./payload";
+import type { CallRow, Chart, Line, Payload, Unit } from "./payload";
 import { colourOf, columns, drawOrder, isStack, options, type Listeners } from "./plot";
 import { theme } from "./theme";
+
+// Gap between the cursor and the name of the call, CSS pixels.
+const TIP_GAP = 10;
 
 export class ChartFigure {
   readonly element: HTMLElement;
@@ -16,13 +20,16 @@ export class ChartFigure {
   private readonly legend = h("div", { class: "legend" });
   private readonly about = h("p", { class: "about" });
   private values: HTMLElement[] = [];
+  private readonly named = h("div", { class: "tip", "aria-hidden": "true", hidden: true });
+  private readonly band = h("div", { class: "call-band", hidden: true });
 
   constructor(
     private readonly payload: Payload,
     private readonly charts: Chart[],
+    private readonly callMarks: CallMarks,
     private readonly on: Listeners & { key(event: KeyboardEvent, figure: ChartFigure): void },
   ) {
-    const first = charts[0];
+    const first = charts.find(isDrawn) ?? charts[0];
     if (!first) throw new Error("a figure without a chart");
     this.chart = first;
     const title = h("h3", {}, first.title);
@@ -53,10 +60,10 @@ export class ChartFigure {
 
   private describe(): void {
     const { chart } = this;
-    this.about.textContent = chart.missing === null ? chart.about : "";
+    this.about.textContent = isDrawn(chart) ? chart.about : "";
     this.legend.replaceChildren();
     this.values = [];
-    if (chart.missing !== null) return;
+    if (!isDrawn(chart)) return;
     chart.lines.forEach((line, place) => {
       const amount = h("span", { class: "value" });
       const swatch = h("span", { class: `swatch ${/^(dashed|limit)/.test(line.look) ? "dashed" : ""}` });
@@ -71,7 +78,7 @@ export class ChartFigure {
       this.legend.append(button);
       this.values.push(amount);
     });
-    this.tell(null);
+    this.showValues(null);
   }
 
   private toggle(place: number): void {
@@ -96,18 +103,21 @@ export class ChartFigure {
     this.plot = null;
     this.canvas.replaceChildren();
     const { chart } = this;
-    if (chart.missing !== null) {
-      this.canvas.removeAttribute("tabindex");
-      this.canvas.append(h("p", { class: "empty" }, `Not shown. ${sentence(chart.missing)}`));
+    if (!isDrawn(chart)) {
+      for (const name of ["tabindex", "role", "aria-label"]) this.canvas.removeAttribute(name);
+      this.canvas.append(h("p", { class: "empty" }, sentence(chart.zero ?? `not recorded: ${chart.missing}`)));
       return;
     }
     this.canvas.setAttribute("tabindex", "0");
     this.canvas.setAttribute("role", "img");
-    this.canvas.setAttribute("aria-label", `${chart.title}. ${chart.about} Arrow keys move the cursor, plus and minus zoom.`);
+    this.canvas.setAttribute("aria-label", `${chart.title}. ${chart.about} Arrow keys move the cursor, n and p go to slow calls, plus and minus zoom.`);
     const width = Math.max(this.canvas.clientWidth, 200);
     const height = width < 600 ? 190 : chart.id === "latency" ? 280 : 210;
     const data = columns(chart, this.hiddenPlaces());
-    this.plot = new uPlot(options(this.payload, chart, theme(), width, height, this.on), data, this.canvas);
+    const plot = new uPlot(options(this.payload, chart, theme(), width, height, this.on, this.callMarks), data, this.canvas);
+    this.plot = plot;
+    plot.over.append(this.band);
+    plot.over.append(this.named);
     chart.lines.forEach((line, place) => {
       if (this.hidden.has(line.name)) this.plot?.setSeries(drawOrder(chart).indexOf(place) + 1, { show: false });
     });
@@ -125,7 +135,7 @@ export class ChartFigure {
   }
 
   // Shows the values under the cursor, or the extremes if the cursor is outside the chart.
-  tell(index: number | null | undefined): void {
+  showValues(index: number | null | undefined): void {
     this.chart.lines.forEach((line, place) => {
       const cell = this.values[place];
       const unit = line.right ? (this.chart.right_unit ?? this.chart.unit) : this.chart.unit;
@@ -135,6 +145,29 @@ export class ChartFigure {
 
   get uplot(): uPlot | null {
     return this.plot;
+  }
+
+  // Names the call beside the cursor.
+  tip(call: Found | null): void {
+    const { plot, named } = this;
+    named.hidden = call === null || !plot;
+    if (!call || !plot) return;
+    named.textContent = call.text;
+    const [width, room, x] = [named.offsetWidth, plot.over.clientWidth, plot.cursor.left ?? 0];
+    const beside = x > room / 2 ? x - width - TIP_GAP : x + TIP_GAP;
+    named.style.left = `${Math.max(0, Math.min(beside, room - width))}px`;
+  }
+
+  // Shades the time of a call.
+  highlight(call: CallRow | null): void {
+    const { plot, band } = this;
+    band.hidden = call === null || !plot;
+    if (!call || !plot) return;
+    const room = plot.over.clientWidth;
+    const within = (t: number) => Math.min(Math.max(plot.valToPos(t, "x"), 0), room);
+    const [from, to] = [within(call.t), within(call.t + call.ns / 1e9)];
+    band.style.left = `${from}px`;
+    band.style.width = `${Math.max(to - from, 2)}px`;
   }
 
   cursorTo(t: number): void {
@@ -152,6 +185,10 @@ function extreme(line: Line, chart: Chart, unit: Unit): string {
   return found === null ? "" : `${lowest ? "min" : "max"} ${value(found, unit)}`;
 }
 
-function sentence(text: string): string {
+export function isDrawn(chart: Chart): boolean {
+  return chart.missing === null && chart.zero === null;
+}
+
+export function sentence(text: string): string {
   return `${text.charAt(0).toUpperCase()}${text.slice(1)}${text.endsWith(".") ? "" : "."}`;
 }

@@ -20,7 +20,9 @@ export interface Chart {
   right_unit: Unit | null;
   scale: Scale;
   missing: string | null;
+  zero: string | null;
   t: number[];
+  holes: [number, number][];
   lines: Line[];
   levels: Level[];
 }
@@ -66,6 +68,7 @@ export interface Calls {
   missing: string | null;
   total: number;
   left_out: number;
+  own_left_out: number;
   left_out_ns_max: number | null;
   threads: string[];
   ops: string[];

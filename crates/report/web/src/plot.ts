@@ -1,6 +1,7 @@
 // One chart drawn by uPlot: lines, stacks, levels and marks.
 
 import uPlot from "uplot";
+import { ROOM, type CallMarks } from "./call_marks";
 import type { Chart, Line, Mark, Payload } from "./payload";
 import { axes, leftScale } from "./scales";
 import { causeColour, lineColour, variable, type Theme } from "./theme";
@@ -50,13 +51,21 @@ export function columns(chart: Chart, hidden: Set<number>): uPlot.AlignedData {
   return [chart.t, ...drawOrder(chart).map((place) => sums[place] ?? [])];
 }
 
+// A value without neighbours has no line, so it is drawn as a point.
+function alone(y: (number | null)[]): uPlot.Series.Points.Filter {
+  const known = (at: number) => y[at] !== null && y[at] !== undefined;
+  const places = y.flatMap((_, at) => (known(at) && !known(at - 1) && !known(at + 1) ? [at] : []));
+  return () => places;
+}
+
 function series(line: Line, colour: string, wide: boolean): uPlot.Series {
   const scale = line.right ? "right" : "y";
-  const base: uPlot.Series = { label: line.name, scale, stroke: colour, width: 1.25, points: { show: false } };
+  const points = { show: true, filter: alone(line.y), size: 4, fill: colour, width: 0 };
+  const base: uPlot.Series = { label: line.name, scale, stroke: colour, width: 1.25, points };
   const stepped = uPlot.paths.stepped?.({ align: 1 });
   switch (line.look) {
     case "stack":
-      return { ...base, width: 0, fill: colour, paths: uPlot.paths.bars?.({ size: [1, 1000], align: 1, gap: 0 }) };
+      return { ...base, width: 0, fill: colour, points: { show: false }, paths: uPlot.paths.bars?.({ size: [1, 1000], align: 1, gap: 0 }) };
     case "points":
       return { ...base, paths: () => null, points: { show: true, size: wide ? 5 : 4, fill: colour, width: 0 } };
     case "strong":
@@ -84,9 +93,22 @@ export function rightRoom(payload: Payload): number {
   return payload.charts.some((chart) => chart.right_unit) ? 52 : 18;
 }
 
-// Draws the shade below a level, behind the data.
+// Draws the shade below a level and over intervals without readings, behind the data.
 function shade(u: uPlot, chart: Chart, look: Theme): void {
   const { left, top, width, height } = u.bbox;
+  for (const [from, to] of chart.holes) {
+    const begin = Math.max(u.valToPos(from, "x", true), left);
+    const end = Math.min(u.valToPos(to, "x", true), left + width);
+    if (begin >= end) continue;
+    u.ctx.fillStyle = look.floor;
+    u.ctx.fillRect(begin, top, end - begin, height);
+    const text = "not read";
+    u.ctx.font = look.font.replace("11px", `${11 * devicePixelRatio}px`);
+    if (u.ctx.measureText(text).width + 8 * devicePixelRatio > end - begin) continue;
+    u.ctx.fillStyle = look.quiet;
+    u.ctx.textAlign = "center";
+    u.ctx.fillText(text, (begin + end) / 2, top + 14 * devicePixelRatio);
+  }
   for (const level of chart.levels) {
     if (!level.shade_below) continue;
     const y = Math.min(Math.max(u.valToPos(level.value, "y", true), top), top + height);
@@ -155,11 +177,12 @@ export function options(
   width: number,
   height: number,
   on: Listeners,
+  callMarks: CallMarks,
 ): uPlot.Options {
   return {
     width,
     height,
-    padding: [10, chart.right_unit ? 0 : rightRoom(payload), 0, 0],
+    padding: [ROOM, chart.right_unit ? 0 : rightRoom(payload), 0, 0],
     legend: { show: false },
     cursor: {
       sync: { key: "run", setSeries: false },
@@ -183,7 +206,7 @@ export function options(
     ],
     hooks: {
       drawClear: [(u) => shade(u, chart, look)],
-      draw: [(u) => drawLevels(u, chart, look), (u) => drawMarks(u, payload.marks, look)],
+      draw: [(u) => drawLevels(u, chart, look), (u) => drawMarks(u, payload.marks, look), (u) => callMarks.draw(u)],
       setSelect: [
         (u) => {
           if (u.select.width < 4) return;

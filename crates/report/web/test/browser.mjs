@@ -34,7 +34,7 @@ function check(condition, what) {
 }
 
 // A new tab, in which any error or request fails the test.
-async function open(name, { width = 1280, height = 900, dark = false } = {}) {
+async function open(name, { width = 1280, height = 900, dark = false, hash = "", script = true } = {}) {
   const page = await browser.newPage();
   const troubles = [];
   page.on("console", (message) => {
@@ -42,15 +42,16 @@ async function open(name, { width = 1280, height = 900, dark = false } = {}) {
   });
   page.on("pageerror", (error) => troubles.push(`error: ${error}`));
   page.on("request", (request) => {
-    if (!request.url().startsWith("file:") || !request.url().endsWith(`/${name}.html`)) {
+    if (!request.url().startsWith("file:") || !request.url().split("#")[0].endsWith(`/${name}.html`)) {
       troubles.push(`request: ${request.url()}`);
     }
   });
   await page.setViewportSize({ width, height });
   await page.emulateMedia({ colorScheme: dark ? "dark" : "light" });
   const began = performance.now();
-  await page.goto(pathToFileURL(join(folder, `${name}.html`)).href);
-  await page.waitForSelector("html[data-ready=yes]", { timeout: 20000 });
+  page.on("dialog", (dialog) => (troubles.push(`dialog: ${dialog.message()}`), dialog.dismiss()));
+  await page.goto(pathToFileURL(join(folder, `${name}.html`)).href + hash);
+  if (script) await page.waitForSelector("html[data-ready=yes]", { timeout: 20000 });
   await page.evaluate(() => new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done))));
   return { page, troubles, ms: performance.now() - began };
 }
@@ -108,6 +109,25 @@ async function checkFullCgroup() {
   await showAll.click();
   check(await showAll.isDisabled(), "Show all resets");
 
+  // A call is named beside the cursor on the chart under the pointer, and shaded on every chart.
+  const called = await page.evaluate(() => {
+    const { calls } = JSON.parse(document.querySelector("#payload").textContent);
+    return calls.rows.filter((row) => !row.neighbour).sort((a, b) => b.ns - a.ns)[0];
+  });
+  const room = await page.locator("#chart-dirty .u-over").boundingBox();
+  await page.locator("#chart-dirty .u-over").hover({ position: { x: ((called.t + called.ns / 2e9) / 30) * room.width, y: 40 } });
+  const tip = await page.locator("#chart-dirty .tip").innerText();
+  check(/^(write|fsync)\(\) of journal-0 by journal-0 at .* took 39.3 ms/.test(tip), `the longest call is named: ${tip}`);
+  check((await page.locator(".tip:visible").count()) === 1, "one chart names the call");
+  check((await page.locator(".call-band:visible").count()) === ink.length, "every chart shades the call");
+  await shot(page, "call-named", false);
+  await page.mouse.move(2, 2);
+  // n goes to the next call from the keyboard.
+  await page.locator("#chart-dirty .plot").focus();
+  await page.keyboard.press("n");
+  check((await page.locator("#chart-dirty .tip").innerText()).includes("took"), "n names the next call");
+  check((await page.locator(".readout").innerText()).includes("took"), "a screen reader hears the call");
+
   // A legend button hides and shows its line.
   const button = page.locator("#chart-lost .legend button").first();
   await button.click();
@@ -141,12 +161,57 @@ async function checkFullCgroup() {
   await done("full-cgroup", tab);
 }
 
+// The address holds the range; any other fragment does nothing.
+async function checkFragment() {
+  const tab = await open("full-cgroup", { hash: "#t=10,12.5" });
+  const { page } = tab;
+  const range = async () => (await page.locator(".readout").innerText()).replaceAll("\u00a0", " ");
+  const rest = () => page.waitForTimeout(250);
+  await rest();
+  check((await range()) === "10.00 s – 12.50 s", `the range of the address is shown: ${await range()}`);
+  const top = await page.$eval("#charts", (section) => section.getBoundingClientRect().top);
+  check(top < 200, "the page opens at the charts");
+  check((await page.locator(".range-link").getAttribute("href")) === "#t=10,12.5", "the link has the range");
+  await page.locator("#chart-latency .plot").focus();
+  await page.keyboard.press("-");
+  await rest();
+  const written = await page.evaluate(() => location.hash);
+  check(/^#t=[\d.]+,[\d.]+$/.test(written) && written !== "#t=10,12.5", `a zoom changes the address: ${written}`);
+  const before = await range();
+  await page.reload();
+  await page.waitForSelector("html[data-ready=yes]");
+  check((await range()) === before, `a reload restores ${before}: ${await range()}`);
+  await page.keyboard.press("Tab");
+  await page.getByRole("button", { name: "Show all" }).click();
+  await rest();
+  check((await page.evaluate(() => location.hash)) === "", "the whole recording needs no fragment");
+  check((await page.locator(".range-link:visible").count()) === 0, "and no link");
+  const all = await range();
+  const hostile = ["#t=5,5", "#t=9,2", "#t=-1,2", "#t=1e3,2e3", "#t=NaN,Infinity", "#t=31,99", "#t=1,2,3", "#t=", "#t=1",
+    "#<img src=x onerror=alert(1)>", "#t=1,2<script>alert(1)</script>", "#javascript:alert(1)", "#%74=1,2", "#__proto__",
+    `#t=${"9".repeat(100000)},2`, `#t=${"1.".repeat(50000)}`, "#t=1,2%00", "#t=\u0661,\u0662"];
+  for (const hash of hostile) {
+    await page.evaluate((text) => (location.hash = text), hash);
+    await page.evaluate(() => new Promise((done) => setTimeout(done)));
+    check((await range()) === all, `${hash.slice(0, 40)} is ignored: ${await range()}`);
+  }
+  check((await page.locator("img").count()) === 0 && (await page.locator("script").count()) === 2, "no markup from the address");
+  await page.evaluate(() => (location.hash = "#t=29,1000"));
+  await page.waitForFunction((whole) => document.querySelector(".readout").textContent !== whole, all);
+  check((await range()) === "29.00 s – 30.00 s", `a range ends with the recording: ${await range()}`);
+  await done("full-cgroup", tab);
+}
+
 async function checkPhoneAndDark() {
-  for (const name of ["full-cgroup", "quiet", "imported", "hostile"]) {
-    for (const dark of [false, true]) {
-      const tab = await open(name, { width: 390, height: 844, dark });
+  for (const name of ["full-cgroup", "quiet", "imported", "hostile", "long", "who-waited", "compared"]) {
+    for (const dark of name === "full-cgroup" ? [false, true] : [false]) {
+      const tab = await open(name, { width: 390, height: 844, dark, script: name !== "compared" });
       const wide = await tab.page.evaluate(() => document.documentElement.scrollWidth - innerWidth);
       check(wide <= 0, `${name} overflows a phone by ${wide} px`);
+      if (name === "who-waited") {
+        const first = await tab.page.locator("#victims tbody tr").first().locator("td.n").first().boundingBox();
+        check(first.x + first.width <= 390, "the numbers of the victims are on the screen");
+      }
       await shot(tab.page, `${name}-phone${dark ? "-dark" : ""}`);
       await done(name, tab);
     }
@@ -178,6 +243,8 @@ async function checkHour() {
 async function checkRest() {
   const quiet = await open("quiet");
   check((await quiet.page.locator("#call-table").innerText()).includes("No call took"), "no slow call is a result");
+  const lost = await quiet.page.locator(".collapsed #chart-lost").innerText();
+  check(lost === "Stall time by cause: 0: no call took 1 ms or longer.", `a chart of zeros is one line: ${lost}`);
   check((await quiet.page.locator("#workload").innerText()).includes("6582 - Delayed 4806 ms."), "workload tables");
   await shot(quiet.page, "quiet");
   await done("quiet", quiet);
@@ -209,6 +276,8 @@ async function checkRest() {
 
   const empty = await open("empty");
   check((await empty.page.locator(".plot canvas").count()) === 0, "an empty recording has no charts");
+  check((await empty.page.locator(".collapsed li").count()) > 3, "a line says for each chart that nothing was recorded");
+  check((await empty.page.locator(".collapsed").innerText()).includes("Not recorded. "), "missing is not zero");
   await shot(empty.page, "empty");
   await done("empty", empty);
 }
@@ -217,6 +286,7 @@ try {
   const pages = await readdir(folder);
   assert(pages.includes("full-cgroup.html"), `no pages in ${folder}`);
   await checkFullCgroup();
+  await checkFragment();
   await checkPhoneAndDark();
   await checkHour();
   await checkRest();

@@ -35,7 +35,7 @@ pub fn reclaim(recording: &Recording) -> Chart {
         plot.add("scanned by callers", Look::Strong, direct.clone());
         plot.add("stolen", Look::Plain, steals.clone());
         plot.add_right("%vmeff", Look::Points, efficiency);
-        plot.into_chart(frame())
+        Some(plot.into_chart_or_reason(frame(), recording, &["vmstat"]))
     });
     match chart {
         Some(chart) => Chart { right_unit: chart.lines.iter().any(|l| l.right).then_some(Unit::Share), ..chart },
@@ -57,7 +57,7 @@ pub fn pressure(recording: &Recording) -> Chart {
         unit: Unit::Share,
         scale: Scale::Linear,
     };
-    let chart = recording.table(Table::Pressure).and_then(|series| {
+    let chart = recording.table(Table::Pressure).map(|series| {
         let mut plot = Plot::over(recording, series);
         for name in ["memory", "io", "cpu"] {
             let Some(rows) = series.rows_of(&Entity::named(name)) else { continue };
@@ -69,7 +69,7 @@ pub fn pressure(recording: &Recording) -> Chart {
                 plot.add("memory full", Look::Dashed, full);
             }
         }
-        plot.into_chart(frame())
+        plot.into_chart_or_reason(frame(), recording, &["pressure"])
     });
     chart.unwrap_or_else(|| frame().missing(recording, &["pressure"]))
 }

@@ -51,7 +51,7 @@ fn none(recording: &Recording) -> Chart {
         return frame().missing(recording, &["call", "tracer", "latency"]);
     }
     let threshold = crate::numbers::time(recording.header.threshold_ns);
-    Chart { missing: Some(format!("no call took {threshold} or longer, so no time was lost")), ..frame().chart() }
+    Chart { zero: Some(format!("0: no call took {threshold} or longer")), ..frame().chart() }
 }
 
 /// Divides a segment among the intervals that it touches.

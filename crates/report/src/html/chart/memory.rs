@@ -39,10 +39,8 @@ pub fn headroom(recording: &Recording) -> Chart {
         plot.add(name, Look::Plain, room);
     }
     let level = Level { name: "low watermark".to_owned(), value: Figure(0.0), shade_below: true };
-    match plot.into_chart(frame()) {
-        Some(chart) => Chart { levels: vec![level], ..chart },
-        None => frame().missing(recording, &["zoneinfo", "zones", "zone"]),
-    }
+    let chart = plot.into_chart_or_reason(frame(), recording, &["zoneinfo", "zones", "zone"]);
+    Chart { levels: vec![level], ..chart }
 }
 
 /// How many cgroups are drawn. The target's own is the first in the table.
@@ -80,7 +78,7 @@ pub fn cgroup(recording: &Recording) -> Option<Chart> {
             plot.add(named("limit"), Look::Limit, limit);
         }
     }
-    Some(plot.into_chart(frame()).unwrap_or_else(|| frame().missing(recording, &["cgroup"])))
+    Some(plot.into_chart_or_reason(frame(), recording, &["cgroup"]))
 }
 
 pub fn dirty(recording: &Recording) -> Chart {

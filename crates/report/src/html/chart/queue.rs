@@ -10,10 +10,13 @@ use flatwater_recording::{QueueOwner, Recording};
 /// Owners with a line of their own, limited by the page's colours.
 const OWNERS_MAX: usize = COLOURS - 1;
 
+const UNKNOWN: &str = "unknown";
+const OTHERS: &str = "others";
+
 fn frame() -> Frame {
     Frame {
         id: "queue",
-        title: "The device's queue, by owner",
+        title: "Requests at the device, by owner",
         about: "Requests in the queue or at the device, on average over each interval; the flusher's writes belong to \
                 the process that dirtied the file.",
         unit: Unit::Count,
@@ -41,7 +44,7 @@ fn in_queue_ns(row: &QueueOwner) -> u64 {
 /// Such as `dd, /jobs/backup`.
 fn owner(row: &QueueOwner) -> String {
     match &row.owner {
-        None => "unknown".to_owned(),
+        None => UNKNOWN.to_owned(),
         Some(task) => match task.cgroup.as_deref().filter(|path| *path != "/") {
             Some(cgroup) => format!("{}, {cgroup}", task.name),
             None => task.name.clone(),
@@ -66,13 +69,13 @@ fn chart(recording: &Recording, rows: &[&QueueOwner]) -> Chart {
         for (_, line) in lines.split_off(OWNERS_MAX) {
             rest.iter_mut().zip(line).for_each(|(sum, value)| *sum += value);
         }
-        lines.push(("others".to_owned(), rest));
+        lines.push((OTHERS.to_owned(), rest));
     }
     let line = |(place, (name, y)): (usize, (String, Vec<f64>))| Line {
+        // Here the index only selects a colour; the unknown owner and the others are grey.
+        cause: Some(place).filter(|_| !matches!(name.as_str(), UNKNOWN | OTHERS)),
         name,
         look: Look::Stack,
-        // Here the index only selects a colour.
-        cause: Some(place),
         right: false,
         y: y.into_iter().map(|value| Some(Figure(value))).collect(),
     };
