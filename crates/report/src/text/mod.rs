@@ -16,7 +16,7 @@ pub const FORMAT: Format =
 
 /// Lines of a report of one cause without the workload's own tables, and those that each further cause may add.
 const LINES: usize = 40;
-const LINES_MORE: usize = 15;
+const LINES_MORE: usize = 20;
 
 /// The summary with as much detail as fits.
 fn render(recording: &Recording, explanation: &Explanation, options: &Options) -> Result<String, ReportError> {

@@ -81,7 +81,7 @@ pub fn notes(page: &mut Page, header: &Header, explanation: &Explanation, detail
     for note in notes.iter().take(detail.notes) {
         page.wrapped("note: ", None, note);
     }
-    more(page, "      ", notes.len(), detail.notes, "notes");
+    more(page, "      ", notes.len(), detail.notes, ["note", "notes"]);
 }
 
 /// What an import read.
@@ -204,15 +204,15 @@ pub fn findings(page: &mut Page, header: &Header, explanation: &Explanation, det
 }
 
 fn one_finding(page: &mut Page, header: &Header, explanation: &Explanation, finding: &Finding, detail: &Detail) {
-    rows(page, "made by", &victims::made_by(finding), detail.made_by, "parties");
+    rows(page, "made by", &victims::made_by(finding), detail.made_by, ["party", "parties"]);
     let texts = |facts: &[Evidence]| facts.iter().map(facts::fact_text).collect::<Vec<String>>();
-    rows(page, "evidence", &texts(&finding.evidence), detail.evidence, "facts");
+    rows(page, "evidence", &texts(&finding.evidence), detail.evidence, ["fact", "facts"]);
     if !finding.log_lines.is_empty() {
         labelled(page, "log lines", &imported::places(finding));
     }
     let stages: Vec<String> = finding.stages.iter().map(|stage| facts::stage(explanation, stage)).collect();
-    rows(page, "stages", &stages, detail.stages, "stages");
-    rows(page, "against", &texts(&finding.against), detail.against, "facts");
+    rows(page, "stages", &stages, detail.stages, ["stage", "stages"]);
+    rows(page, "against", &texts(&finding.against), detail.against, ["fact", "facts"]);
     fixes(page, finding, detail.fixes);
     if !finding.settle.is_empty() {
         labelled(page, "settle", &finding.settle);
@@ -249,14 +249,14 @@ fn fixes(page: &mut Page, finding: &Finding, most: usize) {
     if other_commands && all <= most {
         labelled(page, "", "their commands: --format html or json");
     }
-    more(page, &" ".repeat(LABEL), all, most, "fixes");
+    more(page, &" ".repeat(LABEL), all, most, ["fix", "fixes"]);
 }
 
 /// Columns of a label and the space before and behind it.
 const LABEL: usize = 14;
 
 /// Rows with a label before the first.
-fn rows(page: &mut Page, label: &str, rows: &[String], most: usize, what: &str) {
+fn rows(page: &mut Page, label: &str, rows: &[String], most: usize, what: [&str; 2]) {
     for (place, row) in rows.iter().take(most).enumerate() {
         labelled(page, if place == 0 { label } else { "" }, &short_ids(row));
     }
@@ -264,8 +264,10 @@ fn rows(page: &mut Page, label: &str, rows: &[String], most: usize, what: &str) 
 }
 
 /// Counts the rows that a list of at most `most` rows omits.
-fn more(page: &mut Page, lead: &str, all: usize, most: usize, what: &str) {
+fn more(page: &mut Page, lead: &str, all: usize, most: usize, what: [&str; 2]) {
     if all > most {
+        let [one, many] = what;
+        let what = if all - most == 1 { one } else { many };
         page.line(&format!("{lead}... and {} more {what}: --format html or json", all - most));
     }
 }

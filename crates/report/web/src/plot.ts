@@ -93,21 +93,32 @@ export function rightRoom(payload: Payload): number {
   return payload.charts.some((chart) => chart.right_unit) ? 52 : 18;
 }
 
+// The visible parts of the intervals without readings, in canvas pixels.
+function holes(u: uPlot, chart: Chart): [number, number][] {
+  const { left, width } = u.bbox;
+  const within = (t: number) => Math.min(Math.max(u.valToPos(t, "x", true), left), left + width);
+  return chart.holes.map(([from, to]): [number, number] => [within(from), within(to)]).filter(([begin, end]) => begin < end);
+}
+
+function labelHoles(u: uPlot, chart: Chart, look: Theme): void {
+  const text = "not read";
+  u.ctx.save();
+  u.ctx.font = look.font.replace("11px", `${11 * devicePixelRatio}px`);
+  u.ctx.textAlign = "center";
+  u.ctx.fillStyle = look.quiet;
+  for (const [begin, end] of holes(u, chart)) {
+    const fits = u.ctx.measureText(text).width + 8 * devicePixelRatio <= end - begin;
+    if (fits) u.ctx.fillText(text, (begin + end) / 2, u.bbox.top + u.bbox.height / 2);
+  }
+  u.ctx.restore();
+}
+
 // Draws the shade below a level and over intervals without readings, behind the data.
 function shade(u: uPlot, chart: Chart, look: Theme): void {
   const { left, top, width, height } = u.bbox;
-  for (const [from, to] of chart.holes) {
-    const begin = Math.max(u.valToPos(from, "x", true), left);
-    const end = Math.min(u.valToPos(to, "x", true), left + width);
-    if (begin >= end) continue;
+  for (const [begin, end] of holes(u, chart)) {
     u.ctx.fillStyle = look.floor;
     u.ctx.fillRect(begin, top, end - begin, height);
-    const text = "not read";
-    u.ctx.font = look.font.replace("11px", `${11 * devicePixelRatio}px`);
-    if (u.ctx.measureText(text).width + 8 * devicePixelRatio > end - begin) continue;
-    u.ctx.fillStyle = look.quiet;
-    u.ctx.textAlign = "center";
-    u.ctx.fillText(text, (begin + end) / 2, top + 14 * devicePixelRatio);
   }
   for (const level of chart.levels) {
     if (!level.shade_below) continue;
@@ -206,7 +217,7 @@ export function options(
     ],
     hooks: {
       drawClear: [(u) => shade(u, chart, look)],
-      draw: [(u) => drawLevels(u, chart, look), (u) => drawMarks(u, payload.marks, look), (u) => callMarks.draw(u)],
+      draw: [(u) => drawLevels(u, chart, look), (u) => labelHoles(u, chart, look), (u) => drawMarks(u, payload.marks, look), (u) => callMarks.draw(u)],
       setSelect: [
         (u) => {
           if (u.select.width < 4) return;
