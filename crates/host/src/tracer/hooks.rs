@@ -381,7 +381,7 @@ fn not_privileged(text: &str) -> bool {
     not_permitted(text) && !rustix::process::geteuid().is_root()
 }
 
-/// The messages of an error and of its sources.
+/// The messages of an error and its sources.
 fn chain(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
     let mut next = error.source();

@@ -45,9 +45,9 @@ fn page(recording: &Recording, explanation: &Explanation, options: &Options, tab
         sections::notes(&mut page, &recording.header, explanation, detail);
     }
     sections::read(&mut page, &recording.header);
-    sections::victims(&mut page, explanation);
-    sections::operations(&mut page, explanation);
-    sections::slow(&mut page, recording, explanation);
+    sections::victims(&mut page, explanation, detail);
+    sections::operations(&mut page, explanation, detail);
+    sections::slow(&mut page, recording, explanation, detail);
     sections::findings(&mut page, &recording.header, explanation, detail);
     page.add(tables);
     sections::floor_and_cost(&mut page, &recording.header, explanation, detail);

@@ -5,16 +5,19 @@ use super::super::{facts, imported, victims};
 use super::paint::{Ink, Page};
 use super::table::grid;
 use flatwater_explain::fix::Commands;
-use flatwater_explain::{CauseId, Evidence, Explanation, Finding};
+use flatwater_explain::{CauseId, Evidence, Explanation, Finding, Operation};
 use flatwater_recording::{Header, Recording};
 
-/// Groups of victims in the table, and the longest pattern of their files, in characters.
-const VICTIMS_MAX: usize = 6;
+/// The longest pattern of a victim's files, in characters.
 const FILE_CHARS: usize = 10;
 
 /// How many rows of each kind the summary prints. The page and JSON have all.
 #[derive(Clone, Copy, Debug)]
 pub struct Detail {
+    /// Groups of victims.
+    pub victims: usize,
+    pub operations: usize,
+    pub causes: usize,
     pub made_by: usize,
     pub evidence: usize,
     pub against: usize,
@@ -27,12 +30,47 @@ pub struct Detail {
 
 const ALL: usize = usize::MAX;
 
+const FULL: Detail = Detail {
+    victims: 6,
+    operations: ALL,
+    causes: ALL,
+    made_by: ALL,
+    evidence: ALL,
+    against: ALL,
+    stages: ALL,
+    fixes: ALL,
+    notes: ALL,
+    reasons: true,
+};
+
 /// From everything to the least.
 pub const DETAILS: [Detail; 4] = [
-    Detail { made_by: ALL, evidence: ALL, against: ALL, stages: ALL, fixes: ALL, notes: ALL, reasons: true },
-    Detail { made_by: ALL, evidence: 3, against: 2, stages: 3, fixes: 4, notes: ALL, reasons: false },
-    Detail { made_by: ALL, evidence: 2, against: 1, stages: 2, fixes: 2, notes: 2, reasons: false },
-    Detail { made_by: 1, evidence: 1, against: 1, stages: 1, fixes: 1, notes: 1, reasons: false },
+    FULL,
+    Detail { evidence: 3, against: 2, stages: 3, fixes: 4, reasons: false, ..FULL },
+    Detail {
+        victims: 4,
+        operations: 6,
+        causes: 5,
+        evidence: 2,
+        against: 1,
+        stages: 2,
+        fixes: 2,
+        notes: 2,
+        reasons: false,
+        ..FULL
+    },
+    Detail {
+        victims: 3,
+        operations: 4,
+        causes: 4,
+        made_by: 1,
+        evidence: 1,
+        against: 1,
+        stages: 1,
+        fixes: 1,
+        notes: 1,
+        reasons: false,
+    },
 ];
 
 /// Identifiers at least this long, and how much of them is printed, as docker prints them.
@@ -81,7 +119,9 @@ pub fn notes(page: &mut Page, header: &Header, explanation: &Explanation, detail
     for note in notes.iter().take(detail.notes) {
         page.wrapped("note: ", None, note);
     }
-    more(page, "      ", notes.len(), detail.notes, ["note", "notes"]);
+    if let Some(omitted) = omitted(notes.len(), detail.notes, ["more note", "more notes"]) {
+        page.line(&format!("note: {omitted}: --format html or json"));
+    }
 }
 
 /// What an import read.
@@ -92,8 +132,8 @@ pub fn read(page: &mut Page, header: &Header) {
 }
 
 /// The table of victims; threads that clients wait for come first.
-pub fn victims(page: &mut Page, explanation: &Explanation) {
-    let shown = explanation.victims.len().min(VICTIMS_MAX);
+pub fn victims(page: &mut Page, explanation: &Explanation, detail: &Detail) {
+    let shown = explanation.victims.len().min(detail.victims);
     if shown == 0 {
         return;
     }
@@ -119,7 +159,7 @@ pub fn victims(page: &mut Page, explanation: &Explanation) {
     page.line("");
 }
 
-pub fn operations(page: &mut Page, explanation: &Explanation) {
+pub fn operations(page: &mut Page, explanation: &Explanation, detail: &Detail) {
     let partly = facts::partly_timed(explanation);
     if explanation.operations.is_empty() {
         match partly {
@@ -131,7 +171,14 @@ pub fn operations(page: &mut Page, explanation: &Explanation) {
     let mut rows = Vec::new();
     // The page and JSON also have the threads that are counted separately (neighbours, one of many writers).
     let any_whole = explanation.operations.iter().any(|operation| operation.thread.is_empty());
-    for operation in explanation.operations.iter().filter(|operation| operation.thread.is_empty() || !any_whole) {
+    let all: Vec<&Operation> =
+        explanation.operations.iter().filter(|operation| operation.thread.is_empty() || !any_whole).collect();
+    // Those with the longest calls, in their order.
+    let mut longest: Vec<u64> = all.iter().map(|operation| operation.from_start.max_ns).collect();
+    longest.sort_unstable_by(|a, b| b.cmp(a));
+    let least_ns = longest.get(detail.operations.saturating_sub(1)).copied().unwrap_or_default();
+    let shown = all.iter().filter(|operation| operation.from_start.max_ns >= least_ns).take(detail.operations);
+    for operation in shown {
         let figures = |p: &flatwater_explain::Percentiles| {
             [p.p50_ns, p.p99_ns, p.p999_ns, p.p9999_ns, p.max_ns].map(time).to_vec()
         };
@@ -147,12 +194,15 @@ pub fn operations(page: &mut Page, explanation: &Explanation) {
     let columns =
         [("", false), ("count", true), ("p50", true), ("p99", true), ("p99.9", true), ("p99.99", true), ("max", true)];
     grid(page, &columns, &rows);
+    if let Some(omitted) = omitted(all.len(), detail.operations, ["more operation", "more operations"]) {
+        page.line(&format!("  {omitted}: --format html or json"));
+    }
     if let Some(partly) = partly {
         page.wrapped("", None, &partly);
     }
 }
 
-pub fn slow(page: &mut Page, recording: &Recording, explanation: &Explanation) {
+pub fn slow(page: &mut Page, recording: &Recording, explanation: &Explanation, detail: &Detail) {
     let slow = &explanation.slow;
     let over = format!("slow (over {})", time(slow.threshold_ns));
     if slow.calls == 0 {
@@ -179,7 +229,7 @@ pub fn slow(page: &mut Page, recording: &Recording, explanation: &Explanation) {
     }
     let longest = slow.causes.iter().map(|cause| cause.cause.name().len()).max().unwrap_or_default();
     let most = slow.causes.iter().map(|cause| count(cause.calls).len()).max().unwrap_or_default();
-    for cause in &slow.causes {
+    for cause in slow.causes.iter().take(detail.causes) {
         let part = format!("{:>9}", share(cause.share));
         let part = page.paint(if cause.share >= 0.5 { Ink::Alarm } else { Ink::Strong }, &part);
         let calls = if cause.calls == 1 { "call " } else { "calls" };
@@ -191,6 +241,9 @@ pub fn slow(page: &mut Page, recording: &Recording, explanation: &Explanation) {
             facts::how_known(cause.duration_basis, cause.cause_basis),
         );
         page.line(&line);
+    }
+    if let Some(omitted) = omitted(slow.causes.len(), detail.causes, ["more cause", "more causes"]) {
+        page.line(&format!("           {omitted}: --format html or json"));
     }
 }
 
@@ -204,16 +257,20 @@ pub fn findings(page: &mut Page, header: &Header, explanation: &Explanation, det
 }
 
 fn one_finding(page: &mut Page, header: &Header, explanation: &Explanation, finding: &Finding, detail: &Detail) {
-    rows(page, "made by", &victims::made_by(finding), detail.made_by, ["party", "parties"]);
     let texts = |facts: &[Evidence]| facts.iter().map(facts::fact_text).collect::<Vec<String>>();
-    rows(page, "evidence", &texts(&finding.evidence), detail.evidence, ["fact", "facts"]);
+    let stages: Vec<String> = finding.stages.iter().map(|stage| facts::stage(explanation, stage)).collect();
+    let mut omitted = Vec::new();
+    omitted.extend(rows(page, "made by", &victims::made_by(finding), detail.made_by, ["party", "parties"]));
+    omitted.extend(rows(page, "evidence", &texts(&finding.evidence), detail.evidence, ["fact", "facts"]));
     if !finding.log_lines.is_empty() {
         labelled(page, "log lines", &imported::places(finding));
     }
-    let stages: Vec<String> = finding.stages.iter().map(|stage| facts::stage(explanation, stage)).collect();
-    rows(page, "stages", &stages, detail.stages, ["stage", "stages"]);
-    rows(page, "against", &texts(&finding.against), detail.against, ["fact", "facts"]);
-    fixes(page, finding, detail.fixes);
+    omitted.extend(rows(page, "stages", &stages, detail.stages, ["stage", "stages"]));
+    omitted.extend(rows(page, "against", &texts(&finding.against), detail.against, ["fact against", "facts against"]));
+    omitted.extend(fixes(page, finding, detail.fixes));
+    if !omitted.is_empty() {
+        labelled(page, "more", &format!("{}: --format html or json", omitted.join(", ")));
+    }
     if !finding.settle.is_empty() {
         labelled(page, "settle", &finding.settle);
     }
@@ -226,15 +283,16 @@ fn one_finding(page: &mut Page, header: &Header, explanation: &Explanation, find
     }
 }
 
-/// The fixes of the finding and its stages, by the numbers that `flatwater verify` takes; the commands of the first.
-fn fixes(page: &mut Page, finding: &Finding, most: usize) {
-    let mut other_commands = false;
+/// The fixes of the finding and its stages, by the numbers that `flatwater verify` takes, and the commands of the
+/// first. Returns what is omitted.
+fn fixes(page: &mut Page, finding: &Finding, most: usize) -> Option<String> {
+    let mut commands = false;
     for (place, fix) in finding.all_fixes().take(most).enumerate() {
         let label = format!("{} {}", if place == 0 { "fix" } else { "or" }, fix.number);
         labelled(page, &label, &short_ids(&facts::fix_text(fix)));
         let Commands { apply, undo, .. } = fix.commands();
         if place > 0 {
-            other_commands |= !apply.is_empty();
+            commands |= !apply.is_empty();
             continue;
         }
         // Not wrapped: a reader pastes these lines into a shell.
@@ -246,30 +304,20 @@ fn fixes(page: &mut Page, finding: &Finding, most: usize) {
         }
     }
     let all = finding.all_fixes().count();
-    if other_commands && all <= most {
-        labelled(page, "", "their commands: --format html or json");
-    }
-    more(page, &" ".repeat(LABEL), all, most, ["fix", "fixes"]);
+    omitted(all, most, ["fix", "fixes"]).or_else(|| commands.then(|| "commands of the other fixes".to_owned()))
 }
 
-/// Columns of a label and the space before and behind it.
-const LABEL: usize = 14;
-
-/// Rows with a label before the first.
-fn rows(page: &mut Page, label: &str, rows: &[String], most: usize, what: [&str; 2]) {
+/// Rows with a label before the first. Returns what is omitted.
+fn rows(page: &mut Page, label: &str, rows: &[String], most: usize, what: [&str; 2]) -> Option<String> {
     for (place, row) in rows.iter().take(most).enumerate() {
         labelled(page, if place == 0 { label } else { "" }, &short_ids(row));
     }
-    more(page, &" ".repeat(LABEL), rows.len(), most, what);
+    omitted(rows.len(), most, what)
 }
 
-/// Counts the rows that a list of at most `most` rows omits.
-fn more(page: &mut Page, lead: &str, all: usize, most: usize, what: [&str; 2]) {
-    if all > most {
-        let [one, many] = what;
-        let what = if all - most == 1 { one } else { many };
-        page.line(&format!("{lead}... and {} more {what}: --format html or json", all - most));
-    }
+/// The rows that a list of at most `most` rows omits, such as `3 facts`.
+fn omitted(all: usize, most: usize, [one, many]: [&str; 2]) -> Option<String> {
+    (all > most).then(|| counted((all - most) as u64, one, many))
 }
 
 fn labelled(page: &mut Page, label: &str, text: &str) {
@@ -278,15 +326,18 @@ fn labelled(page: &mut Page, label: &str, text: &str) {
 }
 
 pub fn floor_and_cost(page: &mut Page, header: &Header, explanation: &Explanation, detail: &Detail) {
+    let cost = facts::own_cost(explanation);
+    if !detail.reasons {
+        let floor = facts::floor_ns(header).map(|ns| format!("noise floor {}", time(ns)));
+        let cost = Some(format!("own cost {cost}")).filter(|_| !cost.is_empty());
+        let both: Vec<String> = floor.into_iter().chain(cost).collect();
+        page.wrapped("", None, &both.join("; "));
+        return;
+    }
     page.line("");
-    let floor = match detail.reasons {
-        true => facts::noise_text(header),
-        false => facts::floor_ns(header).map(|ns| format!("{} for a thread without system calls", time(ns))),
-    };
-    if let Some(floor) = floor {
+    if let Some(floor) = facts::noise_text(header) {
         page.wrapped("noise floor   ", None, &floor);
     }
-    let cost = facts::own_cost(explanation);
     if !cost.is_empty() {
         page.wrapped("own cost      ", None, &cost);
     }
