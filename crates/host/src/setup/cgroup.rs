@@ -382,7 +382,7 @@ fn v1_name(controller: Controller) -> &'static str {
     }
 }
 
-/// The path of a cgroup's directory below the mount point of its hierarchy.
+/// The path of a cgroup's directory below its hierarchy's mount point.
 fn path_in_hierarchy(given: &Path) -> Result<PathBuf, SetupError> {
     // A link, such as /sys/fs/cgroup/cpu, is not below the mount point.
     let path = std::fs::canonicalize(given).map_err(|source| SetupError::file("find", given, source))?;
