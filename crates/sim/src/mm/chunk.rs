@@ -277,7 +277,7 @@ impl Chunks {
         u64::from(pages)
     }
 
-    /// Puts a chunk at the head or the tail of its list.
+    /// Puts a chunk at the head or the tail of the list that it names.
     fn join(&mut self, id: ChunkId, at_head: bool) {
         let chunk = *self.get(id);
         let list = &mut self.lruvecs[usize::from(chunk.lruvec)].lists[usize::from(chunk.list)];
