@@ -114,7 +114,7 @@ pub struct Machine {
     pub hostname: Option<String>,
     /// `uname -r`, or the name of the simulator's profile.
     pub kernel: Option<String>,
-    /// Name of its processor.
+    /// Name of the processor.
     pub cpu_model: Option<String>,
     /// Number of CPUs that were online.
     pub cpus: Option<u32>,
@@ -183,7 +183,7 @@ impl Endianness {
 pub struct NodeShape {
     /// Number of the node.
     pub node: u32,
-    /// Numbers of its CPUs.
+    /// Numbers of the CPUs.
     pub cpus: Vec<u32>,
     /// Size of the memory.
     pub memory_bytes: Option<u64>,
@@ -207,7 +207,7 @@ pub struct Target {
     pub file_system: Option<String>,
     /// `vda`, `loop0`.
     pub device: Option<String>,
-    /// Number of its device, major:minor.
+    /// Number of the device, major:minor.
     pub device_number: Option<String>,
     /// Where the files of `directory` are stored; absent if unknown, and before version 0.3.
     #[serde(skip_serializing_if = "Option::is_none")]

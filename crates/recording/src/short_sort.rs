@@ -41,13 +41,13 @@ fn order(len: usize, compare: &mut dyn FnMut(usize, usize) -> Ordering) -> Vec<u
 
 #[cfg(test)]
 mod tests {
-    use proptest::prelude::*;
+    use proptest::prelude::{prop, prop_assert_eq, proptest};
 
     use super::ShortSort;
 
     proptest! {
         #[test]
-        fn a_short_sort_gives_the_order_of_a_stable_sort(keys in proptest::collection::vec(0u8..8, 0..60)) {
+        fn a_short_sort_gives_the_order_of_a_stable_sort(keys in prop::collection::vec(0u8..8, 0..60)) {
             let numbered: Vec<(u8, usize)> = keys.iter().copied().zip(0..).collect();
             let (mut short, mut by_key, mut stable) = (numbered.clone(), numbered.clone(), numbered);
             stable.sort_by_key(|(key, _)| *key);

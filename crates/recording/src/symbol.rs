@@ -16,7 +16,7 @@ use super::cause::{Rank, Symbols};
 /// The cause that a stack shows, and the frame that shows it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Meaning<'a> {
-    /// The cause that the function stands for.
+    /// The cause that the function indicates.
     pub cause: Cause,
     /// The function that decided.
     pub frame: &'a str,

@@ -81,7 +81,7 @@ impl Sub for Nanos {
 }
 
 impl Pages {
-    /// Size of so many pages.
+    /// Size of this number of pages.
     #[must_use]
     pub fn bytes(self, page_bytes: u64) -> Bytes {
         Bytes(self.0.saturating_mul(page_bytes))

@@ -84,7 +84,7 @@ pub enum KnobKind {
 pub struct Knob {
     /// The key in scenarios, as `vm.dirty_bytes`.
     pub key: &'static str,
-    /// Where the kernel has it.
+    /// The knob's place in the kernel.
     pub place: KnobPlace,
     /// Which values it accepts.
     pub kind: KnobKind,

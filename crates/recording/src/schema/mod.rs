@@ -73,7 +73,7 @@ pub struct Column {
     pub name: &'static str,
     /// Counter or gauge.
     pub kind: ColumnKind,
-    /// Unit of its values.
+    /// Unit of the values.
     pub unit: Unit,
     /// First Linux release with this counter.
     pub since: &'static str,
