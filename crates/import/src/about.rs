@@ -14,7 +14,7 @@ pub fn of(format: &str) -> &'static [About] {
         "buddyinfo" => &[Fragmentation],
         "cgroup" | "container-state" => &[Cgroups, Kills],
         "cgroup-files" | "docker-stats" => &[Cgroups],
-        "cpu-profile" => &[Slabs, Reclaim, Fragmentation],
+        "cpu-profile" | "folded-stacks" => &[Slabs, Reclaim, Fragmentation],
         "drsnoop" | "trace-events" => &[Reclaim],
         "free" => &[Swap],
         "informix" | "perf-lock" | "postgresql" | "slower" | "syscall-trace" | "writer-log" => &[Writeback],
@@ -44,5 +44,5 @@ mod tests {
         assert_eq!(about.count(), COUNT, "a name above is not that of a format");
     }
 
-    const COUNT: usize = 48;
+    const COUNT: usize = 49;
 }

@@ -31,6 +31,7 @@ mod ceph;
 mod chain;
 mod container;
 mod events;
+mod folded;
 mod foreign;
 mod free;
 mod health;

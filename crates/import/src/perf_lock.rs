@@ -1,20 +1,23 @@
-//! Reads `perf lock report` and `perf lock contention`: number, mean, maximum and minimum of the waits for each lock.
+//! Reads `perf lock report`, `perf lock contention` and /proc/lock_stat: number, mean, maximum and minimum of the waits for each lock.
 
-use super::builder::{Builder, Track};
+use super::builder::Builder;
 use super::error::ImportError;
+use super::latency_log::Extremes;
 use super::number::{count, nanos, number};
 use super::text::{Cursor, Line, Token};
 use super::{FormatKind, Importer};
 use crate::anchors::Anchor;
-use flatwater_recording::latency::{HIGHEST_NS, histogram};
-use flatwater_recording::{LatencyBucket, OpKind, PackedHistogram};
+use flatwater_recording::OpKind;
 
 pub const IMPORTER: Importer = Importer {
     name: "perf-lock",
-    sentence: "perf lock report and perf lock contention.",
+    sentence: "perf lock report, perf lock contention and /proc/lock_stat.",
     kind: FormatKind::TimedCalls,
-    anchors: &[Anchor::Table(&["contended"])],
-    detect: |cursor| if header(cursor.next_text()).is_some() { 96 } else { 0 },
+    anchors: &[Anchor::Table(&["contended", "waittime-max", "lock_stat version"])],
+    detect: |cursor| match cursor.next_text() {
+        text if header(text).is_some() || is_lock_stat(text) || text.starts_with("lock_stat version") => 96,
+        _ => 0,
+    },
     read,
 };
 
@@ -35,8 +38,59 @@ fn header(text: &str) -> Option<Layout> {
         .then_some(Layout::Contention)
 }
 
+/// Whether lock_stat prints this line around its rows: version, rules, and the functions that took a lock.
+fn is_around(text: &str) -> bool {
+    let text = text.trim();
+    text.is_empty()
+        || text.starts_with("lock_stat version")
+        || text.bytes().all(|c| matches!(c, b'-' | b'.'))
+        || text.contains(" [<")
+}
+
+/// Reads the rows of /proc/lock_stat, and the lines around them.
+fn read_lock_stat(cursor: &mut Cursor<'_>, b: &mut Builder) {
+    let place = b.snapshot("perf-lock");
+    while let Some(line) = cursor.peek() {
+        match lock_stat_row(line.text) {
+            Some(waits) if waits.of.count > 0 => waits.of.counting().push(b, place, 0, OpKind::Lock, &waits.name, 0),
+            Some(_) => {}
+            None if line.is_blank() => {}
+            None if is_around(line.text) => b.pass_over(),
+            None => break,
+        }
+        cursor.take();
+    }
+}
+
+/// Whether the line is the header of /proc/lock_stat.
+fn is_lock_stat(text: &str) -> bool {
+    ["class name", "contentions", "waittime-max", "waittime-total"].iter().all(|name| text.contains(name))
+}
+
+/// `&rq->__lock:  9120  9133  0.09  8.11  7412.90  0.81  880121  4410221 ...`: bounces, contentions, least, longest and
+/// total wait in us, and five to seven more; kernels before 3.11 print no averages.
+fn lock_stat_row(text: &str) -> Option<Waits> {
+    let (name, values) = text.trim().rsplit_once(": ")?;
+    let values: Vec<f64> = values.split_whitespace().map(number).collect::<Option<_>>()?;
+    let [_, count, min, max, total, ..] = values.as_slice() else { return None };
+    if !matches!(values.len(), 10 | 12) || values.iter().any(|value| *value < 0.0) {
+        return None;
+    }
+    let ns = |us: f64| nanos(us, 1e3);
+    let of = Extremes { count: *count as u64, mean_ns: ns(total / count.max(1.0)), max_ns: ns(*max), min_ns: ns(*min) };
+    Some(Waits { name: name.trim().to_owned(), of })
+}
+
 fn read(cursor: &mut Cursor<'_>, b: &mut Builder) -> Result<(), ImportError> {
-    let Some(layout) = cursor.take().and_then(|line| header(line.text)) else { return Ok(()) };
+    while cursor.peek().is_some_and(|line| is_around(line.text)) {
+        cursor.take();
+    }
+    let Some(first) = cursor.take() else { return Ok(()) };
+    if is_lock_stat(first.text) {
+        read_lock_stat(cursor, b);
+        return Ok(());
+    }
+    let Some(layout) = header(first.text) else { return Ok(()) };
     let place = b.snapshot("perf-lock");
     let mut rows = 0;
     while let Some(line) = cursor.peek() {
@@ -55,7 +109,7 @@ fn read(cursor: &mut Cursor<'_>, b: &mut Builder) -> Result<(), ImportError> {
             Layout::Contention => contention_row(&line),
         };
         match found {
-            Ok(Some(waits)) => waits.push(b, place),
+            Ok(Some(waits)) => waits.of.counting().push(b, place, 0, OpKind::Lock, &waits.name, 0),
             Ok(None) => {}
             Err(error) => b.problem(error),
         }
@@ -66,40 +120,7 @@ fn read(cursor: &mut Cursor<'_>, b: &mut Builder) -> Result<(), ImportError> {
 
 struct Waits {
     name: String,
-    count: u64,
-    mean_ns: u64,
-    max_ns: u64,
-    min_ns: u64,
-}
-
-impl Waits {
-    /// Records the maximum and the minimum once each, and the mean of the remaining time for all other waits, so that
-    /// the sum is that of the log.
-    fn push(self, b: &mut Builder, place: (Track, i64)) {
-        let mut waits = histogram();
-        let mut add = |ns: u64, count: u64| waits.saturating_record_n(ns.clamp(1, HIGHEST_NS), count.min(1 << 40));
-        add(self.max_ns, 1);
-        if self.count > 1 {
-            add(self.min_ns, 1);
-        }
-        if self.count > 2 {
-            let total_ns = self.mean_ns.saturating_mul(self.count);
-            let rest_ns = total_ns.saturating_sub(self.max_ns).saturating_sub(self.min_ns);
-            add(rest_ns / (self.count - 2), self.count - 2);
-        }
-        let bucket = LatencyBucket {
-            start_ns: 0,
-            width_ns: 0,
-            op: OpKind::Lock,
-            thread: self.name,
-            bytes: 0,
-            from_start: PackedHistogram::pack(&waits),
-            from_due: None,
-            worst_from_start_ns: self.max_ns,
-            worst_from_due_ns: None,
-        };
-        b.latency(place, bucket);
-    }
+    of: Extremes,
 }
 
 fn unsigned(line: &Line<'_>, token: Token<'_>) -> Result<u64, ImportError> {
@@ -122,7 +143,7 @@ fn report_row(line: &Line<'_>, average: bool) -> Result<Option<Waits>, ImportErr
         _ => return Ok(None),
     };
     let name = names.iter().map(|token| token.text).collect::<Vec<_>>().join(" ");
-    Ok((count > 0).then_some(Waits { name, count, mean_ns: mean, max_ns: max, min_ns: min.min(max) }))
+    Ok((count > 0).then_some(Waits { name, of: Extremes { count, mean_ns: mean, max_ns: max, min_ns: min.min(max) } }))
 }
 
 /// Parses `172      1.51 ms    154.14 us      8.79 us      rwsem:R   do_mmap+0x1`.
@@ -146,5 +167,39 @@ fn contention_row(line: &Line<'_>) -> Result<Option<Waits>, ImportError> {
     wait(total, total_unit)?;
     let (count, max_ns, mean_ns) = (unsigned(line, *contended)?, wait(max, max_unit)?, wait(mean, mean_unit)?);
     let name = rest.iter().map(|token| token.text).collect::<Vec<_>>().join(" ");
-    Ok((count > 0).then_some(Waits { name, count, mean_ns, max_ns, min_ns: mean_ns }))
+    Ok((count > 0).then_some(Waits { name, of: Extremes { count, mean_ns, max_ns, min_ns: mean_ns } }))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::lock_stat_row;
+    use crate::import_texts;
+
+    #[test]
+    fn each_lock_of_lock_stat_has_its_waits() {
+        let found = lock_stat_row(
+            "  &sb->s_type->i_mutex_key#12-W:  482  518  0.71  84120.55  298112.20  575.50  901  2145  0.30  80911.20  \
+             310221.10  144.91",
+        )
+        .expect("a row");
+        assert_eq!((found.name.as_str(), found.of.count), ("&sb->s_type->i_mutex_key#12-W", 518));
+        assert_eq!((found.of.min_ns, found.of.max_ns, found.of.mean_ns), (710, 84_120_550, 575_506));
+        assert!(lock_stat_row("(work_completion)(&x): 1 2 0.1 0.9 1.0 5 6 0.1 0.9 1.0").is_some(), "before 3.11");
+        assert!(lock_stat_row("free: 1 2 3").is_none());
+    }
+
+    #[test]
+    fn a_whole_lock_stat_is_understood() {
+        let text = "lock_stat version 0.4\n-----\n   class name    con-bounces    contentions   waittime-min   \
+                    waittime-max waittime-total   waittime-avg    acq-bounces   acquisitions   holdtime-min   \
+                    holdtime-max holdtime-total   holdtime-avg\n-----\n\n\
+                    &rq->__lock:  9120  9133  0.09  8.11  7412.90  0.81  880121  4410221  0.05  41.10  1120311.20  \
+                    0.25\n  -----------\n  &rq->__lock   7012  [<ffffffff810f2b11>] raw_spin_rq_lock_nested+0x11/0x20\n\
+                    \n.....\n\n&m:  1  2  0.1  9500.0  9600.0  4800.0  3  4  0.1  0.2  0.3  0.1\n";
+        let recording = import_texts(&[("f".to_owned(), text.into())]).expect("read").recording;
+        let summary = recording.header.import.as_ref().expect("a summary");
+        assert_eq!(summary.not_understood_lines(), 0, "{summary:?}");
+        let worst = recording.latency.iter().map(|bucket| (bucket.thread.as_str(), bucket.worst_from_start_ns));
+        assert_eq!(worst.collect::<Vec<_>>(), [("&m", 9_500_000), ("&rq->__lock", 8_110)]);
+    }
 }

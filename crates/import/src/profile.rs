@@ -69,6 +69,14 @@ const IDLE: &[&str] = &[
     "plpar_hcall_norets",
     "snooze_loop",
 ];
+/// Whether an idle CPU runs this function.
+pub fn is_idle(function: &str) -> bool {
+    IDLE.contains(&function)
+}
+
+/// The `count` of all samples of a profile.
+pub const ALL: f64 = 10_000.0;
+
 /// From this share on, idle time is excluded from the total.
 const IDLE_MIN_PERCENT: f64 = 10.0;
 
@@ -183,7 +191,7 @@ fn read(cursor: &mut Cursor<'_>, b: &mut Builder) -> Result<(), ImportError> {
         cursor.take();
         any = true;
         kept = false;
-        if row.frames.first().is_some_and(|name| IDLE.contains(name)) {
+        if row.frames.first().is_some_and(|name| is_idle(name)) {
             idle += row.percent;
             b.pass_over();
         } else if row.frames.is_empty() {

@@ -1,10 +1,10 @@
 //! The list of all formats. For equal scores of `detect`, the first in the list wins.
 
 use super::{
-    Importer, app, bcc, block_trace, call_trace, ceph, chain, container, events, free, health, informix, ioping,
-    iostat, kernel_files, kernel_log, kube_events, kube_top, latency_log, nfs, node_exporter, numactl, numastat, pcp,
-    perf_lock, perf_sched, pg_test_fsync, pidstat, postgres, proc_pid, profile, sar, settings, slabtop, syscall_trace,
-    tool, vmstat, vmstat_modes, writer_log, zfs, zpool, zpool_latency,
+    Importer, app, bcc, block_trace, call_trace, ceph, chain, container, events, folded, free, health, informix,
+    ioping, iostat, kernel_files, kernel_log, kube_events, kube_top, latency_log, nfs, node_exporter, numactl,
+    numastat, pcp, perf_lock, perf_sched, pg_test_fsync, pidstat, postgres, proc_pid, profile, sar, settings, slabtop,
+    syscall_trace, tool, vmstat, vmstat_modes, writer_log, zfs, zpool, zpool_latency,
 };
 
 pub const IMPORTERS: &[Importer] = &[
@@ -55,6 +55,7 @@ pub const IMPORTERS: &[Importer] = &[
     perf_lock::IMPORTER,
     perf_sched::IMPORTER,
     profile::IMPORTER,
+    folded::IMPORTER,
     block_trace::BLKPARSE,
     block_trace::BTT,
     container::DOCKER_STATS,

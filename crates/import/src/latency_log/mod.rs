@@ -63,6 +63,34 @@ impl Counting {
     }
 }
 
+/// Times of which only number, mean and extremes are known.
+#[derive(Clone, Copy, Debug)]
+pub struct Extremes {
+    pub count: u64,
+    pub mean_ns: u64,
+    pub max_ns: u64,
+    pub min_ns: u64,
+}
+
+impl Extremes {
+    /// Counts the maximum and the minimum once each, and the mean of the remaining time for all others, so that the sum
+    /// is that of the log.
+    #[must_use]
+    pub fn counting(&self) -> Counting {
+        let mut counting = Counting::default();
+        counting.add(self.max_ns, 1);
+        if self.count > 1 {
+            counting.add(self.min_ns, 1);
+        }
+        if self.count > 2 {
+            let total_ns = self.mean_ns.saturating_mul(self.count);
+            let rest_ns = total_ns.saturating_sub(self.max_ns).saturating_sub(self.min_ns);
+            counting.add(rest_ns / (self.count - 2), self.count - 2);
+        }
+        counting
+    }
+}
+
 /// Collects latencies by second. Only the current second is in memory: a histogram takes a quarter of a megabyte.
 pub struct PerSecond {
     track: Track,
