@@ -121,6 +121,8 @@ int wait_uring_complete(u64 *ctx)
 	if (!o)
 		return 0;
 	u64 now = bpf_ktime_get_ns();
+	/* A worker that performed the operation without a context switch is seen here only. */
+	note_worker(this_task(), now);
 	struct io_kiocb *request = (void *)key.address;
 	struct file *file = BPF_CORE_READ(request, file);
 	if (!file || stored(file)) {

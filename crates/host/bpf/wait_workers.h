@@ -1,5 +1,6 @@
 /* The operations of io_uring and libaio under way, and the io_uring workers that perform them. io_uring has no
- * tracepoint for the start and the end of a worker's work: the worker is seen in its operation at each context switch.
+ * tracepoint for the start and the end of a worker's work: the worker is seen in its operation at each context switch,
+ * and when it completes the operation.
  * SPDX-License-Identifier: GPL-2.0 OR MIT */
 #ifndef FLATWATER_WAIT_WORKERS_H
 #define FLATWATER_WAIT_WORKERS_H

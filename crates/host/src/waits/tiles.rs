@@ -78,6 +78,7 @@ fn in_worker(record: &AsyncRecord, served: &Served<'_>, runners: &Runners, stack
     if record.worker_from_ns != 0 {
         let queued = (Cause::WorkerQueue, DurationBasis::Inferred, CauseBasis::Elimination, None);
         tiles.fill((record.punt_ns, record.worker_from_ns), queued);
+        tiles.fill_short((record.worker_from_ns, until_ns));
     }
 }
 
@@ -136,6 +137,9 @@ fn uncollected(
     }
 }
 
+/// A longer interval in which a worker neither slept nor waited for a CPU needs an explanation.
+const WORK_NS_MAX: u64 = 1_000_000;
+
 type What = (Cause, DurationBasis, CauseBasis, Option<StackId>);
 
 /// The known parts of an interval, in order and without overlaps.
@@ -164,6 +168,23 @@ impl Tiles {
         for part in free {
             let place = self.known.partition_point(|(start_ns, ..)| *start_ns < part.0);
             self.known.insert(place, part);
+        }
+    }
+
+    /// Fills the short parts of this interval that are not yet known: between two sleeps a worker performs the operation.
+    fn fill_short(&mut self, (from_ns, to_ns): (u64, u64)) {
+        let within = |known: &&(u64, u64, What)| known.1 > from_ns && known.0 < to_ns;
+        let mut at_ns = from_ns;
+        let mut short = Vec::new();
+        let ends = [(to_ns, to_ns)];
+        for (start_ns, end_ns) in self.known.iter().filter(within).map(|(start, end, _)| (*start, *end)).chain(ends) {
+            if start_ns > at_ns && start_ns - at_ns <= WORK_NS_MAX {
+                short.push((at_ns, start_ns));
+            }
+            at_ns = at_ns.max(end_ns);
+        }
+        for part in short {
+            self.fill(part, (Cause::Compute, DurationBasis::Inferred, CauseBasis::Elimination, None));
         }
     }
 
@@ -318,6 +339,30 @@ mod tests {
                 (Cause::CompletionWait, 100_000),
             ]
         );
+    }
+
+    #[test]
+    fn between_two_sleeps_a_worker_performs_the_operation() {
+        let seen = |worker_from_ns, worker_last_ns| AsyncRecord {
+            punted: 1,
+            punt_ns: 1_000_000,
+            worker: 50,
+            worker_from_ns,
+            worker_last_ns,
+            ..operation()
+        };
+        let sleeps = vec![Rc::new(sleep(50, 1_200_000, 1_500_000)), Rc::new(sleep(50, 1_600_000, 1_900_000))];
+        let slept = Known { sleeps, ..known() };
+        let (queued, writeback, work) = (Cause::WorkerQueue, Cause::PageWriteback, Cause::Compute);
+        let found = segments(&seen(1_200_000, 2_000_000), &slept);
+        assert_eq!(
+            found,
+            [(queued, 200_000), (writeback, 300_000), (work, 100_000), (writeback, 300_000), (work, 100_000)]
+        );
+        // It completed the operation without a context switch.
+        assert_eq!(segments(&seen(2_000_000, 2_000_000), &known()), [(queued, 1_000_000)]);
+        let long = AsyncRecord { end_ns: 9_000_000, ..seen(1_200_000, 9_000_000) };
+        assert_eq!(segments(&long, &slept).last(), Some(&(Cause::Unexplained, 7_100_000)));
     }
 
     #[test]
