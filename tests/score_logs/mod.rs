@@ -19,8 +19,8 @@ fn the_corpus_is_well_formed() {
     assert!(breaches.is_empty(), "{} breaches:\n{}", breaches.len(), breaches.join("\n"));
 }
 
-/// Minimum number of logs whose cause comes first: one less than measured on 2026-11-25. Raise them with the score.
-const FLOORS: [(Part, usize); 2] = [(Part::Work, 568), (Part::Held, 138)];
+/// Minimum number of logs whose cause comes first: one less than measured on 2026-11-28. Raise them with the score.
+const FLOORS: [(Part, usize); 2] = [(Part::Work, 586), (Part::Held, 154)];
 
 /// Maximum share of confident wrong answers in a half, percent.
 const CONFIDENT_WRONG_AT_MOST: usize = 10;
