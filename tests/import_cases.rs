@@ -4,8 +4,7 @@ use std::path::{Path, PathBuf};
 
 use flatwater_explain::CauseId;
 use flatwater_import::{Imported, import_files};
-use flatwater_recording::series::Rows;
-use flatwater_recording::{Entity, Table};
+use flatwater_recording::{Entity, Rows, Table};
 use needs::{Need, skip};
 
 /// The folder of the published tables; skips the test if there is none.

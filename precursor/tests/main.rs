@@ -21,6 +21,7 @@ mod forge;
 mod forked;
 mod formats;
 mod hostile;
+mod interface;
 mod java;
 mod kinds;
 mod limits;

@@ -216,7 +216,7 @@ fn unsupported_formats_name_the_supported_ones() {
     ));
 }
 
-fn all_outcomes() -> Vec<flatwater_recording::WorkloadOutcome> {
+fn all_outcomes() -> Vec<flatwater_recording::outcome::WorkloadOutcome> {
     use fixture::outcomes::{bulk, checkpoint, graphdb, journal, maildir, sdet};
     vec![bulk(), checkpoint(), sdet(), maildir(), graphdb(), journal()]
 }

@@ -10,9 +10,10 @@ pub use super::message::say;
 use super::stop::Stop;
 use crate::status::Status;
 use flatwater_explain::{Explanation, Focus};
-use flatwater_recording::store::Limits;
-use flatwater_recording::units::{Bytes, Nanos};
-use flatwater_recording::{Recording, printable};
+use flatwater_recording::{
+    Limits, Recording, printable,
+    units::{Bytes, Nanos},
+};
 use flatwater_report as report;
 use flatwater_safefs::{Dir, Refusal};
 

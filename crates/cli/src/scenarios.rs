@@ -2,7 +2,7 @@
 
 use super::common::{self, Usage};
 use crate::status::Status;
-use flatwater_recording::KNOBS;
+use flatwater_recording::knob::KNOBS;
 use flatwater_workload::WORKLOADS;
 use flatwater_workload::scenario::Scenario;
 use flatwater_workload::scenario::builtin::{self, BUILTIN};
@@ -53,7 +53,7 @@ fn list() -> anyhow::Result<String> {
 }
 
 fn knobs() -> String {
-    let line = |knob: &flatwater_recording::Knob| {
+    let line = |knob: &flatwater_recording::knob::Knob| {
         let unit = if knob.unit.is_empty() { String::new() } else { format!(" ({})", knob.unit) };
         format!("{}{unit}: {}\n    {}\n", knob.key, knob.wanted(), knob.sentence)
     };

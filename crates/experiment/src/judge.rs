@@ -399,7 +399,7 @@ mod tests {
         let recording = RecordingBuilder::new()
             .bucket("", OpKind::Write, &[vec![2_000; 199], vec![40_000_000]].concat())
             .edit(|recording| {
-                let mut waited = flatwater_recording::latency::histogram();
+                let mut waited = flatwater_recording::histogram();
                 late.iter().for_each(|ns| waited.saturating_record(*ns));
                 let bucket = &mut recording.latency[0];
                 bucket.from_due = Some(PackedHistogram::pack(&waited));

@@ -1,7 +1,10 @@
 //! The scenario in which a fix of a recording's report is proven.
 
 use flatwater_explain::{Explanation, Fix};
-use flatwater_recording::{KnobPlace, Recording, knob};
+use flatwater_recording::{
+    Recording,
+    knob::{self, KnobPlace},
+};
 use flatwater_workload::scenario::{self, Scenario, ScenarioError};
 
 use crate::reproduce::{self, Bounds, NotReproducible};

@@ -3,7 +3,7 @@
 use super::cause::CauseId;
 use super::facts::Facts;
 use super::{Evidence, Finding};
-use flatwater_recording::{Column, Table};
+use flatwater_recording::{Table, schema::Column};
 
 /// How often a cgroup reached a bound.
 #[derive(Clone, Debug, PartialEq)]

@@ -6,8 +6,10 @@ use std::collections::BTreeMap;
 
 use super::facts::Facts;
 use super::sums::total_signed;
-use flatwater_recording::schema::{cpu, meminfo, vmstat, zones};
-use flatwater_recording::{Column, Entity, Series, Table};
+use flatwater_recording::{
+    Entity, Series, Table,
+    schema::{Column, cpu, meminfo, vmstat, zones},
+};
 
 /// Readings closer together than this are merged: at 10 Hz, the rate over one interval says little.
 const WINDOW_NS: u64 = 900_000_000;

@@ -78,7 +78,7 @@ pub use victim::Victim;
 
 use serde::Serialize;
 
-use flatwater_recording::{Basis, CauseBasis, DurationBasis, Gap, Note, Observed, OwnCost, WorkloadOutcome};
+use flatwater_recording::{Basis, CauseBasis, DurationBasis, Gap, Note, Observed, OwnCost, outcome::WorkloadOutcome};
 
 /// The result of [`explain`]. `docs/json.md` publishes its JSON form.
 #[derive(Clone, Debug, Serialize)]

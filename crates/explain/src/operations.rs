@@ -6,9 +6,7 @@ use hdrhistogram::Histogram;
 
 use super::sums::add_to;
 use super::{Operation, PartlyTimed, Percentiles, SlowOnly};
-use flatwater_recording::latency::histogram;
-use flatwater_recording::short_sort::ShortSort;
-use flatwater_recording::{EventKind, LatencyBucket, OpKind, Recording};
+use flatwater_recording::{EventKind, LatencyBucket, OpKind, Recording, histogram, short_sort::ShortSort};
 
 struct Merged {
     from_start: Histogram<u64>,

@@ -2,8 +2,7 @@
 
 use super::Evidence;
 use super::facts::Facts;
-use flatwater_recording::Column;
-use flatwater_recording::schema::pressure;
+use flatwater_recording::schema::{Column, pressure};
 
 /// All of the time, plus rounding.
 const SHARE_MAX: f64 = 1.01;

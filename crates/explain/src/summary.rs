@@ -2,9 +2,10 @@
 
 use std::collections::{BTreeMap, HashMap};
 
-use flatwater_recording::short_sort::ShortSort;
 use flatwater_recording::{
-    Blame, Call, Cause, Recording, Summarizer, SummaryOrigin, SummaryRow, Task, WatchedProcess, Whose,
+    Call, Cause, Recording, Task, WatchedProcess,
+    short_sort::ShortSort,
+    summary::{Blame, Summarizer, SummaryOrigin, SummaryRow, Whose},
 };
 
 use super::aggressor::{Links, Party, Share, segment};
@@ -119,7 +120,7 @@ fn blame(charge: &Share<'_>) -> Blame {
 
 #[cfg(test)]
 mod tests {
-    use flatwater_recording::{Cause, OpKind, SummaryOrigin};
+    use flatwater_recording::{Cause, OpKind, summary::SummaryOrigin};
 
     use super::of;
     use crate::testing::RecordingBuilder;

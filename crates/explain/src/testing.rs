@@ -7,10 +7,9 @@ pub use extreme::extreme;
 use super::cause::CauseEntry;
 use super::facts::Facts;
 use super::{Explanation, Finding, explain};
-use flatwater_recording::latency::histogram;
 use flatwater_recording::{
     Call, Cause, ColumnKind, Entity, Event, EventKind, LatencyBucket, NodeShape, OpKind, PackedHistogram, Recording,
-    Segment, Series, Stack, StackId, Table,
+    Segment, Series, Stack, StackId, Table, histogram,
 };
 
 pub const START_NS: u64 = 1_000_000_000;

@@ -17,7 +17,7 @@ use flatwater_fleet::ask::{Limits, Question, Session};
 use flatwater_fleet::compact::{self, compact};
 use flatwater_fleet::generate::{Options, generate};
 use flatwater_fleet::time::Range;
-use flatwater_recording::HourStart;
+use flatwater_recording::summary::HourStart;
 
 /// 2026-10-01 00:00; the month is over.
 const FROM: HourStart = HourStart::of_hours(497_448);

@@ -12,7 +12,7 @@ use flatwater_experiment::verdict::Verdict;
 use flatwater_recording::units::Bytes;
 #[cfg(feature = "ask")]
 use flatwater_recording::units::Nanos;
-use flatwater_recording::{HourStart, printable};
+use flatwater_recording::{printable, summary::HourStart};
 
 #[cfg(feature = "ballista")]
 use crate::ask::Cluster;

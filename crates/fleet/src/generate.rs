@@ -7,8 +7,7 @@
 
 use std::sync::Arc;
 
-use flatwater_recording::summary::CALLS_OVER_NS;
-use flatwater_recording::{HourStart, SummaryOrigin, SummaryRow, summary};
+use flatwater_recording::summary::{self, CALLS_OVER_NS, HourStart, SummaryOrigin, SummaryRow};
 use futures::{StreamExt, TryStreamExt, stream};
 use object_store::{ObjectStoreExt, PutPayload};
 use rand_core::Rng;

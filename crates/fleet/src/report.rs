@@ -9,7 +9,7 @@ use std::fmt::Write;
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
 use flatwater_experiment::verdict::Ratio;
-use flatwater_recording::{HourStart, printable};
+use flatwater_recording::{printable, summary::HourStart};
 
 use crate::ask::{escaped, human};
 use crate::judge::facts::{HostFacts, HourFacts, Kept};
@@ -356,7 +356,7 @@ fn policy() -> String {
 mod tests {
     use base64::Engine as _;
     use base64::prelude::BASE64_STANDARD;
-    use flatwater_recording::HourStart;
+    use flatwater_recording::summary::HourStart;
 
     use super::{NOT_OBSERVED, shade};
     use crate::judge::Facts;

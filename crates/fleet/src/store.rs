@@ -14,7 +14,7 @@ use std::fmt::Write;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use flatwater_recording::{HourStart, SummaryRow};
+use flatwater_recording::summary::{HourStart, SummaryRow};
 use futures::TryStreamExt;
 use object_store::aws::AmazonS3Builder;
 use object_store::azure::MicrosoftAzureBuilder;
@@ -357,7 +357,7 @@ fn name_of_before(row: &SummaryRow) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::{Fleet, encode_name, input_key, is_key_of, is_recording_of, partition, shard_of};
-    use flatwater_recording::{HourStart, SummaryRow};
+    use flatwater_recording::summary::{HourStart, SummaryRow};
 
     #[test]
     fn a_key_follows_from_the_row_and_a_host_cannot_leave_its_place() {

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::fmt::Write;
 
 use arrow::datatypes::DataType;
-use flatwater_recording::SummaryRow;
+use flatwater_recording::summary::SummaryRow;
 
 use crate::FleetError;
 use crate::compact::days;

@@ -1,7 +1,7 @@
 //! Parses times from the command line and formats them for keys and SQL. All times are UTC.
 
 use chrono::{DateTime, NaiveDate, NaiveDateTime, TimeDelta, Utc};
-use flatwater_recording::HourStart;
+use flatwater_recording::summary::HourStart;
 
 use crate::FleetError;
 

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use super::setup::SetupError;
 use super::setup::preflight::Misfit;
-use flatwater_recording::store::WriteError;
+use flatwater_recording::WriteError;
 
 #[derive(Debug, thiserror::Error)]
 pub enum HostError {

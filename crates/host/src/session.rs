@@ -9,9 +9,10 @@ use super::proc::mounts;
 use super::sampler::SamplerOptions;
 use super::tracer::{TraceOptions, Traced, Tracer};
 use super::waits::Span;
-use flatwater_recording::store::{Finished, RecordingWriter};
-use flatwater_recording::units::Nanos;
-use flatwater_recording::{Event, EventKind, Gap, Header, Imitation, Note, OwnCost, Series, WorkloadOutcome};
+use flatwater_recording::{
+    Event, EventKind, Finished, Gap, Header, Imitation, Note, OwnCost, RecordingWriter, Series,
+    outcome::WorkloadOutcome, units::Nanos,
+};
 use flatwater_safefs::Dir;
 use flatwater_workload::outcome::levels;
 

@@ -4,9 +4,10 @@
 use std::fs;
 use std::path::Path;
 
-use flatwater_recording::cause::Hook;
-use flatwater_recording::schema::{cgroup, vmstat};
-use flatwater_recording::{Cause, Gap, HookState, HookStatus};
+use flatwater_recording::{
+    Cause, Gap, Hook, HookState, HookStatus,
+    schema::{cgroup, vmstat},
+};
 use serde::Serialize;
 
 /// How well a cause can be seen; best first.

@@ -11,7 +11,7 @@ use flatwater_host::record::{RecordOptions, record};
 use flatwater_host::run::Progress;
 use flatwater_host::tracer::Level;
 use flatwater_recording::{
-    AccessKind, AsyncInterface, Call, Cause, OpKind, OwnerBasis, Recording, RequestOp, WakerKind, latency,
+    AccessKind, AsyncInterface, Call, Cause, OpKind, OwnerBasis, Recording, RequestOp, WakerKind, histogram,
 };
 use flatwater_safefs::Dir;
 use needs::{Need, Started, skip};
@@ -66,7 +66,7 @@ struct Figures {
 }
 
 fn ours(recording: &Recording, op: OpKind) -> Figures {
-    let mut all = latency::histogram();
+    let mut all = histogram();
     let mut max_ns = 0;
     for bucket in recording.latency.iter().filter(|bucket| bucket.op == op) {
         all.add(bucket.from_start.unpack()).expect("the same bounds");

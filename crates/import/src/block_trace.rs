@@ -11,8 +11,10 @@ use super::text::{Cursor, Line};
 use super::when::SECOND_NS;
 use super::{FormatKind, Importer};
 use crate::anchors::{Anchor, DIGITS};
-use flatwater_recording::schema::disks;
-use flatwater_recording::{Column, Entity, OpKind, Table};
+use flatwater_recording::{
+    Entity, OpKind, Table,
+    schema::{Column, disks},
+};
 
 pub const BLKPARSE: Importer = Importer {
     name: "blkparse",

@@ -9,8 +9,10 @@ use super::text::Cursor;
 use super::when::SECOND_NS;
 use super::{FormatKind, Importer, best};
 use crate::anchors::Anchor;
-use flatwater_recording::schema::disks;
-use flatwater_recording::{Basis, Cause, Column, Entity, OpKind, Table};
+use flatwater_recording::{
+    Basis, Cause, Entity, OpKind, Table,
+    schema::{Column, disks},
+};
 
 pub const OSD_PERF: Importer = Importer {
     name: "ceph-osd-perf",

@@ -7,8 +7,10 @@ use super::number::{number, size};
 use super::text::{Cursor, Line, Token};
 use super::{FormatKind, Importer};
 use crate::anchors::Anchor;
-use flatwater_recording::schema::meminfo;
-use flatwater_recording::{Column, Entity, Table};
+use flatwater_recording::{
+    Entity, Table,
+    schema::{Column, meminfo},
+};
 
 pub const IMPORTER: Importer = Importer {
     name: "free",

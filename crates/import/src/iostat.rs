@@ -14,8 +14,10 @@ use super::text::{Cursor, Line, Token};
 use super::when::{SECOND_NS, When, stamp};
 use super::{FormatKind, Importer};
 use crate::anchors::Anchor;
-use flatwater_recording::schema::disks;
-use flatwater_recording::{Column, Entity, Table};
+use flatwater_recording::{
+    Entity, Table,
+    schema::{Column, disks},
+};
 
 pub const IMPORTER: Importer = Importer {
     name: "iostat",

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use super::builder::{Builder, Cell};
 use super::when::SECOND_NS;
-use flatwater_recording::{Column, Entity, Table};
+use flatwater_recording::{Entity, Table, schema::Column};
 
 /// Maximum rows: more than a paste has.
 const ROWS_MAX: usize = 1_000_000;

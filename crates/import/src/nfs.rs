@@ -14,8 +14,10 @@ use super::text::Cursor;
 use super::when::stamp;
 use super::{FormatKind, Importer, is_of_another};
 use crate::anchors::Anchor;
-use flatwater_recording::schema::disks;
-use flatwater_recording::{Column, DeviceTrouble, Entity, EventKind, Table};
+use flatwater_recording::{
+    DeviceTrouble, Entity, EventKind, Table,
+    schema::{Column, disks},
+};
 
 pub const NFSIOSTAT: Importer = Importer {
     name: "nfsiostat",

@@ -10,8 +10,10 @@ use super::text::{Cursor, Line, Token};
 use super::when::{DAY_NS, SECOND_NS, Zero, epoch};
 use super::{FormatKind, Importer};
 use crate::anchors::Anchor;
-use flatwater_recording::schema::workload;
-use flatwater_recording::{Column, Entity, Table};
+use flatwater_recording::{
+    Entity, Table,
+    schema::{Column, workload},
+};
 
 pub const IMPORTER: Importer = Importer {
     name: "pidstat",

@@ -6,8 +6,10 @@ use super::number::count;
 use super::text::Cursor;
 use super::{FormatKind, Importer};
 use crate::anchors::Anchor;
-use flatwater_recording::schema::workload;
-use flatwater_recording::{Column, Entity, ReportedBy, SampledTask, Table};
+use flatwater_recording::{
+    Entity, ReportedBy, SampledTask, Table,
+    schema::{Column, workload},
+};
 
 pub const IMPORTER: Importer = Importer {
     name: "proc-pid",

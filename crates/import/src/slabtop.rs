@@ -6,8 +6,10 @@ use super::number::{count, size};
 use super::text::{Cursor, Line, Token};
 use super::{FormatKind, Importer};
 use crate::anchors::{Anchor, DIGITS};
-use flatwater_recording::schema::slabs;
-use flatwater_recording::{Column, Entity, Table};
+use flatwater_recording::{
+    Entity, Table,
+    schema::{Column, slabs},
+};
 
 pub const IMPORTER: Importer = Importer {
     name: "slabtop",

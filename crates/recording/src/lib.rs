@@ -42,67 +42,66 @@
 
 #[cfg(any(test, feature = "arrow-59"))]
 mod arrow_59;
-pub mod async_call;
-pub mod call;
-pub mod cause;
+mod async_call;
+mod call;
+mod cause;
 mod cause_serde;
-pub mod event;
-pub mod hdr;
-pub mod header;
-pub mod imported;
+mod event;
+mod hdr;
+mod header;
+mod imported;
 pub mod knob;
-pub mod latency;
-pub mod memory_use;
-pub mod note;
-pub mod observed;
-pub mod operation;
+mod latency;
+mod memory_use;
+mod note;
+mod observed;
+mod operation;
 #[allow(missing_docs, reason = "the names are those of the case studies, with units")]
 pub mod outcome;
 pub mod printable;
-pub mod processor;
+mod processor;
 pub mod redact;
-pub mod request;
-pub mod sampled;
+mod request;
+mod sampled;
 pub mod schema;
-pub mod series;
-pub mod setup;
+mod series;
+mod setup;
 pub mod short_sort;
 mod storage;
-pub mod store;
+mod store;
 pub mod summary;
 pub mod symbol;
-pub mod task;
+mod task;
 pub mod units;
-pub mod wait;
-pub mod who;
+mod wait;
+mod who;
 
 pub use async_call::{AsyncCall, AsyncInterface};
 pub use call::{Basis, Call, CauseBasis, DurationBasis, OpKind, Segment, Stack, StackId};
-pub use cause::{Cause, CauseSpec};
-pub use event::{DeviceTrouble, Event, EventKind};
+pub use cause::{Bracket, Cause, CauseSpec, Ends, Hook, NoiseClass, Rank, Symbols, brackets};
+pub use event::{DeviceTrouble, Event, EventKind, device_words, holds_device_trouble, is_device_trouble};
 pub use hdr::{ClassSums, HistogramError, PackedHistogram};
 pub use header::{
-    Clock, Endianness, Header, HookState, HookStatus, Losses, Machine, NodeShape, Noise, OwnCost, Source, Target,
+    Clock, Endianness, FORMAT_VERSION, Header, HookState, HookStatus, Losses, Machine, NodeShape, Noise, OwnCost,
+    Source, Target,
 };
 pub use imported::{
     About, FormatKind, FormatRead, IgnoredLines, ImportSummary, LineRange, SectionRead, SourceLine, TEXT_BYTES_MAX,
 };
-pub use knob::{KNOBS, Knob, KnobError, KnobKind, KnobPlace, lru_gen_runs};
-pub use latency::LatencyBucket;
+pub use latency::{HIGHEST_NS, LatencyBucket, histogram};
 pub use memory_use::{Dirtier, MemoryScope, MemoryUser};
 pub use note::Note;
 pub use observed::{AccessKind, Observed, WatchedProcess};
-pub use operation::{GroupRole, Imitation, Limit, OperationFiles, OperationKind, Operations, ServiceTime};
-pub use outcome::WorkloadOutcome;
+pub use operation::{
+    GroupRole, Imitation, Limit, OperationFiles, OperationKind, Operations, ServiceTime, classes_of, classes_text,
+};
 pub use processor::CpuOwner;
 pub use request::{OwnerBasis, QueueAhead, QueueOwner, Request, RequestOp};
-pub use sampled::{ReportedBy, SampledTask};
-pub use schema::{Column, ColumnKey};
+pub use sampled::{ReportedBy, SAMPLED_TASKS_MAX, SampledTask};
 pub use series::{ColumnKind, Entity, Rows, Series, SeriesColumn, Table, Values};
 pub use setup::Setup;
 pub use storage::{CgroupFile, Controller, ControllerName, Storage};
 pub use store::{Finished, LateGaps, Limits, ReadError, RecordingWriter, TableError, WriteError, read, write_whole};
-pub use summary::{Blame, HourStart, Summarizer, SummaryError, SummaryOrigin, SummaryRow, Whose};
 pub use task::Task;
 pub use wait::{Wait, WakerBasis, WakerKind};
 pub use who::{Users, Waited};
@@ -113,6 +112,7 @@ pub use arrow_array;
 
 use std::collections::HashSet;
 
+use outcome::WorkloadOutcome;
 use serde::{Deserialize, Serialize};
 
 /// A whole recording in memory.

@@ -17,7 +17,7 @@ fn recording() -> Recording {
     let segment = Segment::bracketed(0, 9, Cause::Lock).with_stack(Some(StackId(0)));
     let call =
         |start_ns| Call::new(OpKind::Write, start_ns, 9, vec![segment]).by(1, 2, "journal").on(None, Some(220), None);
-    let mut counting = flatwater_recording::latency::histogram();
+    let mut counting = flatwater_recording::histogram();
     counting.record_n(5000, 3).expect("in range");
     let bucket = LatencyBucket {
         start_ns: 0,

@@ -5,5 +5,6 @@ mod columns;
 mod costly;
 mod example;
 mod hostile;
+mod interface;
 mod roundtrip;
 mod schema_use;

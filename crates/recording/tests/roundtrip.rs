@@ -2,14 +2,14 @@
 
 use std::path::Path;
 
-use flatwater_recording::latency::histogram;
-use flatwater_recording::outcome::JournalOutcome;
 use flatwater_recording::{
     AsyncCall, AsyncInterface, Call, Cause, CauseBasis, ColumnKind, CpuOwner, Dirtier, DurationBasis, Entity, Event,
     EventKind, Gap, GroupRole, Header, Imitation, LatencyBucket, Limit, MemoryScope, MemoryUser, OpKind,
     OperationFiles, OperationKind, Operations, OwnerBasis, PackedHistogram, QueueAhead, QueueOwner, Recording,
     RecordingWriter, Request, RequestOp, Segment, Series, ServiceTime, Stack, StackId, Table, Task, Users, Wait,
-    Waited, WakerBasis, WakerKind, WorkloadOutcome, read, write_whole,
+    Waited, WakerBasis, WakerKind, histogram,
+    outcome::{JournalOutcome, WorkloadOutcome},
+    read, write_whole,
 };
 use proptest::prelude::{Strategy, any, prop, proptest};
 

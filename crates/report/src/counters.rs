@@ -6,9 +6,10 @@
 //! time.
 
 use super::rows::{Interval, Readings};
-use flatwater_recording::schema::vmstat;
-use flatwater_recording::series::Rows;
-use flatwater_recording::{Column, Series, SeriesColumn};
+use flatwater_recording::{
+    Rows, Series, SeriesColumn,
+    schema::{Column, vmstat},
+};
 
 /// The counters of reclaimed pages of this kernel. khugepaged and proactive reclaim have separate counters for scanned
 /// and for reclaimed pages and are part of neither sum, so that %vmeff compares like with like.

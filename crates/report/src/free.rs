@@ -4,8 +4,10 @@
 use super::rows::Readings;
 use super::{Format, Options, ReportError, facts};
 use flatwater_explain::Explanation;
-use flatwater_recording::schema::meminfo;
-use flatwater_recording::{Column, Entity, Recording, Table};
+use flatwater_recording::{
+    Entity, Recording, Table,
+    schema::{Column, meminfo},
+};
 
 pub const FORMAT: Format =
     Format { name: "free", sentence: "`free` at the end, old or new layout (--table old, new).", render };

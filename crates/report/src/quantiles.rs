@@ -41,8 +41,7 @@ impl Together {
 #[cfg(test)]
 mod tests {
     use super::Together;
-    use flatwater_recording::PackedHistogram;
-    use flatwater_recording::latency::histogram;
+    use flatwater_recording::{PackedHistogram, histogram};
 
     #[test]
     fn quantiles_over_parts_equal_those_of_one_histogram() {

@@ -2,8 +2,7 @@
 
 use chrono::DateTime;
 
-use flatwater_recording::series::Rows;
-use flatwater_recording::{ColumnKey, Header, Recording, Table};
+use flatwater_recording::{Header, Recording, Rows, Table, schema::ColumnKey};
 
 /// The interval of one row, on the recording's clock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

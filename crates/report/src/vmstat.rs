@@ -4,9 +4,10 @@
 use super::rows::{Interval, Readings, grid};
 use super::{Format, Options, ReportError, facts};
 use flatwater_explain::Explanation;
-use flatwater_recording::schema::{cpu, meminfo, vmstat};
-use flatwater_recording::series::Rows;
-use flatwater_recording::{Column, Entity, Recording, Table};
+use flatwater_recording::{
+    Entity, Recording, Rows, Table,
+    schema::{Column, cpu, meminfo, vmstat},
+};
 
 pub const FORMAT: Format =
     Format { name: "vmstat", sentence: "procps' vmstat, one row per interval, from the samples.", render };

@@ -6,9 +6,10 @@ use std::collections::{HashMap, HashSet};
 use std::hash::BuildHasher;
 use std::time::SystemTime;
 
-use flatwater_recording::short_sort::ShortSort;
 use flatwater_recording::{
-    Blame, Call, Cause, Header, HourStart, Summarizer, SummaryError, SummaryOrigin, SummaryRow, Whose, summary,
+    Call, Cause, Header,
+    short_sort::ShortSort,
+    summary::{self, Blame, HourStart, Summarizer, SummaryError, SummaryOrigin, SummaryRow, Whose},
 };
 use flatwater_safefs::Refusal;
 
@@ -170,7 +171,7 @@ fn blame(victim: &Owner, who: &Owner) -> Blame {
 
 #[cfg(test)]
 mod tests {
-    use flatwater_recording::{AccessKind, Call, Cause, Header, Observed, OpKind, Segment, SummaryRow};
+    use flatwater_recording::{AccessKind, Call, Cause, Header, Observed, OpKind, Segment, summary::SummaryRow};
 
     use super::{Hourly, NAMES_MAX};
     use crate::aggressor::Share;

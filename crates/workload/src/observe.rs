@@ -4,7 +4,7 @@
 //! the same meaning everywhere.
 
 use super::Op;
-use flatwater_recording::{Series, WorkloadOutcome};
+use flatwater_recording::{Series, outcome::WorkloadOutcome};
 
 /// One operation that an actor performed. Marks are operations that take no time.
 #[derive(Clone, Copy, Debug)]

@@ -1,7 +1,9 @@
 //! The metrics that are compared: which columns of which tables they sum, and their values over time.
 
-use flatwater_recording::schema::{cgroup, disks, nodes, slabs, vmstat};
-use flatwater_recording::{Column, Entity, Recording, Series, Source, Table, Values};
+use flatwater_recording::{
+    Entity, Recording, Series, Source, Table, Values,
+    schema::{Column, cgroup, disks, nodes, slabs, vmstat},
+};
 
 /// How a metric is compared.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

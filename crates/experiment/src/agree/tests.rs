@@ -69,7 +69,7 @@ fn a_metric_that_differs_between_runs_of_the_reference_is_not_counted() {
 /// Misses begin after the tenth second, when half of the work is done. The second repetition ends by then.
 #[test]
 fn a_repetition_that_ends_early_does_not_confirm_a_metric() {
-    use flatwater_recording::{LatencyBucket, OpKind, PackedHistogram, latency::histogram};
+    use flatwater_recording::{LatencyBucket, OpKind, PackedHistogram, histogram};
     let late = |misses: i64, seconds: u64| {
         let mut recording = recording(0, 0, -2000);
         recording.series.clear();
@@ -150,8 +150,7 @@ fn a_sum_is_counted_only_if_a_part_is_unsteady() {
 
 #[test]
 fn work_is_the_sum_of_the_bytes_of_all_rows() {
-    use flatwater_recording::latency::histogram;
-    use flatwater_recording::{LatencyBucket, OpKind, PackedHistogram};
+    use flatwater_recording::{LatencyBucket, OpKind, PackedHistogram, histogram};
     let row = |thread: &str, bytes| LatencyBucket {
         start_ns: 0,
         width_ns: 1_000_000_000,

@@ -1,8 +1,9 @@
 //! Estimates the speed of a recording's device from its counters while it was busy.
 
-use flatwater_recording::schema::disks;
-use flatwater_recording::series::Rows;
-use flatwater_recording::{Column, Entity, Recording, Table};
+use flatwater_recording::{
+    Entity, Recording, Rows, Table,
+    schema::{Column, disks},
+};
 
 /// Least number of requests of a recording, and of an interval between two samples, that say something about the
 /// device.

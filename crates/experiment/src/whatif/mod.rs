@@ -15,8 +15,10 @@ pub use copies::search_copies;
 pub use search::{COMBINATIONS_MAX, Tried, combinations, search};
 
 use crate::figure;
-use flatwater_recording::knob::{self, KnobError};
-use flatwater_recording::{KnobKind, OpKind};
+use flatwater_recording::{
+    OpKind,
+    knob::{self, KnobError, KnobKind},
+};
 
 /// A knob and the values to try.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -8,9 +8,11 @@ use rand_pcg::Pcg64;
 use serde::{Deserialize, Serialize};
 
 use super::{Goal, Sweep, WhatifError};
-use flatwater_recording::schema::{cpu, meminfo, vmstat};
-use flatwater_recording::short_sort::ShortSort;
-use flatwater_recording::{Column, Entity, PackedHistogram, Recording, Setup, Table};
+use flatwater_recording::{
+    Entity, PackedHistogram, Recording, Setup, Table,
+    schema::{Column, cpu, meminfo, vmstat},
+    short_sort::ShortSort,
+};
 use flatwater_workload::scenario::Scenario;
 
 /// A combination of settings and the figures of the run.

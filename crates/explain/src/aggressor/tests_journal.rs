@@ -65,7 +65,7 @@ fn committed(mib: u64, inodes: u64) -> RecordingBuilder {
             let owner = Task::new(812, 0, "untar").in_cgroup(Some("/jobs".to_owned()));
             recording.dirtiers.push(Dirtier { start_ns, width_ns, owner, inode: Some(inode), ..Dirtier::default() });
         }
-        let mut fsyncs = flatwater_recording::latency::histogram();
+        let mut fsyncs = flatwater_recording::histogram();
         fsyncs.record_n(5 * MS, 100).expect("in range");
         recording.latency.push(LatencyBucket {
             start_ns,

@@ -11,8 +11,10 @@ use flatwater_recording::short_sort::ShortSort;
 use serde::Serialize;
 
 use super::{CauseId, Evidence, Fix};
-use flatwater_recording::schema::{meminfo, vmstat};
-use flatwater_recording::{Column, Entity, Recording, Table};
+use flatwater_recording::{
+    Entity, Recording, Table,
+    schema::{Column, meminfo, vmstat},
+};
 
 /// How serious the advice is, most serious first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]

@@ -4,9 +4,7 @@ use super::{CauseEntry, CauseId};
 use crate::facts::Facts;
 use crate::sums::total;
 use crate::{Evidence, Finding, Fix};
-use flatwater_recording::WorkloadOutcome;
-use flatwater_recording::outcome::CheckpointRow;
-use flatwater_recording::units::Nanos;
+use flatwater_recording::{outcome::{CheckpointRow, WorkloadOutcome}, units::Nanos};
 
 /// Users notice this long without any transaction.
 const CRITICAL_NS_MIN: u64 = 500_000_000;
@@ -89,8 +87,7 @@ fn find(facts: &Facts<'_>) -> Option<Finding> {
 mod tests {
     use super::ENTRY;
     use crate::testing::{RecordingBuilder, evidence_text};
-    use flatwater_recording::WorkloadOutcome;
-    use flatwater_recording::outcome::{CheckpointOutcome, CheckpointRow};
+    use flatwater_recording::outcome::{CheckpointOutcome, CheckpointRow, WorkloadOutcome};
 
     fn checkpoints(critical_ms: &[u64]) -> RecordingBuilder {
         let row =

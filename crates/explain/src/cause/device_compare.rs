@@ -8,8 +8,10 @@ use std::collections::HashMap;
 use crate::counters::{Point, lasting};
 use crate::facts::Facts;
 use crate::{Evidence, Finding};
-use flatwater_recording::schema::disks;
-use flatwater_recording::{Column, Table};
+use flatwater_recording::{
+    Table,
+    schema::{Column, disks},
+};
 
 use super::{CauseId, device_slow};
 

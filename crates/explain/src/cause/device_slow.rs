@@ -9,9 +9,7 @@ use crate::facts::Facts;
 use crate::hung::{self, Hung};
 use crate::sums::add_to;
 use crate::{Evidence, Finding, Fix, finding, trouble};
-use flatwater_recording::schema::{cpu, disks, vmstat};
-use flatwater_recording::units::Nanos;
-use flatwater_recording::{Cause, Column, Table};
+use flatwater_recording::{Cause, Table, schema::{Column, cpu, disks, vmstat}, units::Nanos};
 
 pub const ENTRY: CauseEntry = CauseEntry {
     name: "device-slow",

@@ -3,9 +3,7 @@
 use super::{CauseEntry, CauseId, unfair_throttling};
 use crate::facts::Facts;
 use crate::{Evidence, Finding, Fix, finding};
-use flatwater_recording::schema::{meminfo, vmstat};
-use flatwater_recording::units::{Bytes, Nanos};
-use flatwater_recording::{Cause, Column};
+use flatwater_recording::{Cause, schema::{Column, meminfo, vmstat}, units::{Bytes, Nanos}};
 use std::collections::BTreeMap;
 
 pub const ENTRY: CauseEntry = CauseEntry {

@@ -5,9 +5,7 @@ use super::{CauseEntry, CauseId};
 use crate::counters::{Point, Track};
 use crate::facts::Facts;
 use crate::{Evidence, Finding, Fix};
-use flatwater_recording::schema::cpu;
-use flatwater_recording::units::Nanos;
-use flatwater_recording::{Cause, Column, Source};
+use flatwater_recording::{Cause, Source, schema::{Column, cpu}, units::Nanos};
 
 const MEAN_SHARE_MIN: f64 = 0.05;
 const PEAK_SHARE: f64 = 0.1;

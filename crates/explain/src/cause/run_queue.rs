@@ -167,8 +167,7 @@ fn woke_late(facts: &Facts<'_>) -> Option<Finding> {
 mod tests {
     use super::{CauseId, ENTRY};
     use crate::testing::{RecordingBuilder, evidence_text, rising};
-    use flatwater_recording::latency::histogram;
-    use flatwater_recording::{Entity, OpKind, PackedHistogram, Table};
+    use flatwater_recording::{Entity, OpKind, PackedHistogram, Table, histogram};
 
     #[test]
     fn constant_pressure_is_a_finding_for_logs_only() {

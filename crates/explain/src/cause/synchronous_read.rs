@@ -3,9 +3,7 @@
 use super::{CauseEntry, CauseId};
 use crate::facts::Facts;
 use crate::{Evidence, Finding, Fix};
-use flatwater_recording::schema::{cpu, disks, vmstat, workload};
-use flatwater_recording::units::Nanos;
-use flatwater_recording::{Cause, Column, OpKind, Table};
+use flatwater_recording::{Cause, OpKind, Table, schema::{Column, cpu, disks, vmstat, workload}, units::Nanos};
 
 pub const ENTRY: CauseEntry = CauseEntry {
     name: "synchronous-read",

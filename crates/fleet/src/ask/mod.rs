@@ -205,7 +205,7 @@ impl Parameter {
 #[cfg(test)]
 mod tests {
     use super::{Question, Range};
-    use flatwater_recording::HourStart;
+    use flatwater_recording::summary::HourStart;
 
     fn range() -> Range {
         Range { from: HourStart::of_hours(498_698), to: HourStart::of_hours(498_722) }

@@ -17,7 +17,7 @@ use datafusion::error::DataFusionError;
 use datafusion::execution::runtime_env::{RuntimeEnv, RuntimeEnvBuilder};
 use datafusion::logical_expr::LogicalPlanBuilder;
 use datafusion::prelude::{SQLOptions, SessionConfig, SessionContext, lit};
-use flatwater_recording::SummaryRow;
+use flatwater_recording::summary::SummaryRow;
 use futures::{StreamExt, stream};
 use object_store::{GetOptions, ObjectMeta};
 use url::Url;

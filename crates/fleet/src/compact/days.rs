@@ -14,7 +14,7 @@ use arrow::compute::{cast, take_record_batch};
 use arrow::datatypes::{DataType, Field, Int64Type, Schema, SchemaRef, TimeUnit, TimestampMicrosecondType};
 use arrow::record_batch::RecordBatch;
 use arrow::row::{RowConverter, SortField};
-use flatwater_recording::SummaryRow;
+use flatwater_recording::summary::SummaryRow;
 use object_store::path::Path;
 use object_store::{ObjectMeta, ObjectStoreExt, PutPayload};
 
@@ -294,7 +294,7 @@ async fn is_of(fleet: &Fleet, location: &Path, made_of: &str) -> Result<bool, Fl
 mod tests {
     use arrow::array::AsArray;
     use arrow::datatypes::Int64Type;
-    use flatwater_recording::{HourStart, SummaryOrigin, SummaryRow};
+    use flatwater_recording::summary::{HourStart, SummaryOrigin, SummaryRow};
 
     use super::{Days, schema};
 

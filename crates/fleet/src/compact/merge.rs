@@ -5,7 +5,7 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 
 use arrow::compute::concat_batches;
 use arrow::record_batch::RecordBatch;
-use flatwater_recording::SummaryRow;
+use flatwater_recording::summary::SummaryRow;
 use futures::{StreamExt, stream};
 use object_store::path::Path;
 use object_store::{ObjectMeta, ObjectStoreExt, PutMode, PutOptions, PutPayload, UpdateVersion};

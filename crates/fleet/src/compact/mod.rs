@@ -14,7 +14,7 @@ use std::fs::File;
 use std::time::Instant;
 
 use chrono::{DateTime, TimeDelta, Utc};
-use flatwater_recording::HourStart;
+use flatwater_recording::summary::HourStart;
 use flatwater_safefs::Dir;
 use futures::{StreamExt, TryStreamExt, stream};
 use object_store::path::Path;

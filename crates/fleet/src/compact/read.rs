@@ -13,7 +13,7 @@ use arrow::compute::concat_batches;
 use arrow::datatypes::{DataType, Int64Type, SchemaRef, TimeUnit, TimestampMicrosecondType};
 use arrow::record_batch::RecordBatch;
 use bytes::Bytes;
-use flatwater_recording::SummaryRow;
+use flatwater_recording::summary::SummaryRow;
 use futures::{StreamExt, TryStreamExt, stream};
 use object_store::{GetResult, GetResultPayload, ObjectMeta, ObjectStoreExt};
 

@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use flatwater_experiment::verdict::{Ratio, Verdict};
-use flatwater_recording::SummaryRow;
+use flatwater_recording::summary::SummaryRow;
 
 use super::facts::Config;
 use super::hosts::HostSums;

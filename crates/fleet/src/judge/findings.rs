@@ -204,7 +204,7 @@ fn dark(facts: &Facts) -> Option<Finding> {
     let gone = facts.hosts.iter().filter(|(_, host)| last(host).is_some_and(|last| last <= since));
     let hosts: Vec<String> = gone.map(|(name, _)| name.clone()).collect();
     (!hosts.is_empty())
-        .then(|| Finding::Dark { hosts, since: time::sql(flatwater_recording::HourStart::of_hours(since)) })
+        .then(|| Finding::Dark { hosts, since: time::sql(flatwater_recording::summary::HourStart::of_hours(since)) })
 }
 
 /// One line. Hosts choose the names in it.

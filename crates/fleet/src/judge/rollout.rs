@@ -4,7 +4,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 use flatwater_experiment::verdict::{Ratio, Verdict};
-use flatwater_recording::{HourStart, SummaryRow, printable};
+use flatwater_recording::{
+    printable,
+    summary::{HourStart, SummaryRow},
+};
 use serde::Serialize;
 
 use super::facts::{Config, Facts};

@@ -9,7 +9,7 @@ use std::time::Duration;
 use flatwater_fleet::compact::{self, compact};
 use flatwater_fleet::left_out::Why;
 use flatwater_fleet::{Fleet, FleetError, input, push, store};
-use flatwater_recording::{SummaryRow, summary};
+use flatwater_recording::summary::{self, SummaryRow};
 use object_store::ObjectStoreExt;
 
 use crate::faulty::Faulty;
@@ -216,7 +216,7 @@ async fn old_parts_are_removed_and_inputs_stay() {
     let (fleet, _) = made(folder.path(), &options(3, 1, true)).await;
     let row = SummaryRow {
         host: "late".to_owned(),
-        hour_start: Some(flatwater_recording::HourStart::of_hours(498_000)),
+        hour_start: Some(flatwater_recording::summary::HourStart::of_hours(498_000)),
         ..SummaryRow::default()
     };
     pushed(&fleet, &[row]).await;

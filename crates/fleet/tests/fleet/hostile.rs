@@ -9,7 +9,7 @@ use flatwater_fleet::compact::{self, Done};
 use flatwater_fleet::left_out::Why;
 use flatwater_fleet::push::{Options, Pushed, push};
 use flatwater_fleet::{Fleet, FleetError};
-use flatwater_recording::{HourStart, SummaryRow, summary};
+use flatwater_recording::summary::{self, HourStart, SummaryRow};
 use needs::{UNPRIVILEGED_ID, as_unprivileged};
 use rustix::fs::{CWD, FileType, mknodat};
 

@@ -7,7 +7,7 @@ use flatwater_fleet::compact::{self, Done, compact};
 use flatwater_fleet::judge::{Changed, Facts, Finding, findings, rollout};
 use flatwater_fleet::left_out::Why;
 use flatwater_fleet::{Fleet, report, store};
-use flatwater_recording::{HourStart, SummaryOrigin, SummaryRow, summary};
+use flatwater_recording::summary::{self, HourStart, SummaryOrigin, SummaryRow};
 use object_store::{ObjectStoreExt, PutPayload};
 
 use crate::{FROM, day, facts};

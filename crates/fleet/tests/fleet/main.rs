@@ -20,7 +20,7 @@ use flatwater_fleet::Fleet;
 use flatwater_fleet::generate::{Options, Truth, generate};
 use flatwater_fleet::judge::Facts;
 use flatwater_fleet::time::Range;
-use flatwater_recording::HourStart;
+use flatwater_recording::summary::HourStart;
 
 /// 2026-11-20 00:00.
 const FROM: HourStart = HourStart::of_hours(498_648);

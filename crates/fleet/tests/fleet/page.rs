@@ -30,7 +30,8 @@ async fn a_recording_is_named_and_its_html_is_not_linked() {
     compact(&fleet, &compact::Options::default()).await.expect("compacted");
     let hour = fleet.hours("v=1/table=summary", None).await.expect("listed").first().and_then(|hour| hour.start);
     let from = hour.expect("an hour");
-    let range = flatwater_fleet::time::Range { from, to: flatwater_recording::HourStart::of_hours(from.hours() + 24) };
+    let range =
+        flatwater_fleet::time::Range { from, to: flatwater_recording::summary::HourStart::of_hours(from.hours() + 24) };
     let page = report::page(&fleet, &facts(&fleet, range).await, None);
     assert!(page.contains("<code>v=1/recordings/") && page.contains("flatwater explain DIRECTORY"), "named");
     assert!(!page.contains("href") && !page.contains("report.html"), "not linked");

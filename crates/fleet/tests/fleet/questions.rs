@@ -5,7 +5,7 @@ use flatwater_fleet::compact::{self, compact};
 use flatwater_fleet::left_out::Why;
 use flatwater_fleet::time::Range;
 use flatwater_fleet::{Fleet, FleetError, store};
-use flatwater_recording::{HourStart, SummaryRow, summary};
+use flatwater_recording::summary::{self, HourStart, SummaryRow};
 use object_store::{ObjectStoreExt, PutPayload};
 
 use crate::{FROM, day, made, options};

@@ -4,7 +4,7 @@ use flatwater_experiment::verdict::Verdict;
 use flatwater_fleet::Fleet;
 use flatwater_fleet::generate::{Options, Truth};
 use flatwater_fleet::judge::{Changed, Facts, Finding, Findings, findings, rollout};
-use flatwater_recording::HourStart;
+use flatwater_recording::summary::HourStart;
 
 use crate::{FROM, day, facts, made, options};
 

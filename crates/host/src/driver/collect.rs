@@ -6,9 +6,10 @@ use hdrhistogram::Histogram;
 
 use super::actor::{Batch, Failure, Performed};
 use super::append::PrecursorReport;
-use flatwater_recording::latency::{HIGHEST_NS, histogram};
-use flatwater_recording::outcome::JournalOutcome;
-use flatwater_recording::{Call, LatencyBucket, OpKind, PackedHistogram, Segment, Series, WorkloadOutcome};
+use flatwater_recording::{
+    Call, HIGHEST_NS, LatencyBucket, OpKind, PackedHistogram, Segment, Series, histogram,
+    outcome::{JournalOutcome, WorkloadOutcome},
+};
 use flatwater_workload::Op;
 use flatwater_workload::observe::{Observation, Observe};
 
@@ -323,8 +324,7 @@ fn precursor_outcome(report: &[PrecursorReport]) -> Option<JournalOutcome> {
 #[cfg(test)]
 mod tests {
     use super::{Counting, Spare};
-    use flatwater_recording::OpKind;
-    use flatwater_recording::latency::histogram;
+    use flatwater_recording::{OpKind, histogram};
 
     #[test]
     fn histograms_are_reused_empty_and_few_are_kept() {

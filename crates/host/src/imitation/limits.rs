@@ -8,7 +8,10 @@ use std::path::{Path, PathBuf};
 use crate::proc::mounts::{self, Mount};
 use crate::sampler::devices_of;
 use crate::setup::knobs::{self, Device};
-use flatwater_recording::{KnobPlace, Limit, knob};
+use flatwater_recording::{
+    Limit,
+    knob::{self, KnobPlace},
+};
 
 /// Look for limits at most this many levels up.
 const LEVELS_MAX: usize = 16;
@@ -81,7 +84,7 @@ fn file_system(mount: &Mount, found: &mut BTreeMap<Key, String>) {
     put("device", device.name.clone());
     let disk = Device { number: device.disk_number, name: device.disk, own: false };
     for knob in
-        flatwater_recording::KNOBS.iter().filter(|knob| [KnobPlace::Bdi, KnobPlace::Queue].contains(&knob.place))
+        flatwater_recording::knob::KNOBS.iter().filter(|knob| [KnobPlace::Bdi, KnobPlace::Queue].contains(&knob.place))
     {
         if let Some(value) = knobs::file_of(knob, Some(&disk)).and_then(|file| knobs::read(&file).ok()) {
             put(knob.key, value);

@@ -2,8 +2,7 @@
 
 use super::sheet::Sheet;
 use super::text::Scan;
-use flatwater_recording::Column;
-use flatwater_recording::schema::writeback;
+use flatwater_recording::schema::{Column, writeback};
 
 /// Line, column, and factor to bytes. `BdiWriteBandwidth` is in kBps; the lists count inodes.
 const LINES: [(&[u8], Column, i64); 10] = [

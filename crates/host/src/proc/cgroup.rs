@@ -3,8 +3,7 @@
 use super::flat;
 use super::sheet::Sheet;
 use super::text::{Scan, single_number};
-use flatwater_recording::Column;
-use flatwater_recording::schema::{self, stored};
+use flatwater_recording::schema::{self, Column, stored};
 
 /// The kind of a cgroup file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -2,8 +2,7 @@
 
 use super::sheet::Sheet;
 use super::text::Scan;
-use flatwater_recording::Column;
-use flatwater_recording::schema::disks;
+use flatwater_recording::schema::{Column, disks};
 
 /// Column and factor of each field (Documentation/admin-guide/iostats.rst); older kernels print only the first 11. A
 /// sector is 512 bytes, whatever the device's sector size.

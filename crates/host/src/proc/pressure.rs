@@ -2,8 +2,7 @@
 
 use super::sheet::Sheet;
 use super::text::Scan;
-use flatwater_recording::Column;
-use flatwater_recording::schema::{cgroup, pressure};
+use flatwater_recording::schema::{Column, cgroup, pressure};
 
 /// The columns of average and total, for the lines `some` and `full`.
 pub type Columns = [[Column; 2]; 2];

@@ -4,8 +4,10 @@
 //! and searches only if another one comes.
 
 use super::text::same;
-use flatwater_recording::schema::stored;
-use flatwater_recording::{Column, ColumnKey, ColumnKind, Entity, Gap, Series, SeriesColumn, Table};
+use flatwater_recording::{
+    ColumnKind, Entity, Gap, Series, SeriesColumn, Table,
+    schema::{Column, ColumnKey, stored},
+};
 
 /// Marks a cell without a value. No kernel counter has this value.
 const ABSENT: i64 = i64::MIN;

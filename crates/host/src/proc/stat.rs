@@ -2,8 +2,7 @@
 
 use super::sheet::Sheet;
 use super::text::Scan;
-use flatwater_recording::Column;
-use flatwater_recording::schema::cpu;
+use flatwater_recording::schema::{Column, cpu};
 
 /// In the order of the `cpu` lines; older kernels print fewer.
 const STATES: [Column; 10] = [

@@ -6,9 +6,11 @@ use std::path::{Path, PathBuf};
 use serde::{Deserialize, Serialize};
 
 use super::undo::KnobUndo;
-use flatwater_recording::knob::KnobKind;
-use flatwater_recording::units::Bytes;
-use flatwater_recording::{Gap, KNOBS, Knob, KnobPlace, Setup};
+use flatwater_recording::{
+    Gap, Setup,
+    knob::{KNOBS, Knob, KnobKind, KnobPlace},
+    units::Bytes,
+};
 
 /// The block device under the scenario's directory.
 #[derive(Clone, Debug, PartialEq, Eq)]

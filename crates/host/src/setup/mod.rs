@@ -32,7 +32,10 @@ use place::Place;
 pub use restore::{Restored, recover, recover_as_successor};
 use undo::{Age, Undo, UndoLog};
 
-use flatwater_recording::{EventKind, Knob, KnobPlace, Setup, knob};
+use flatwater_recording::{
+    EventKind, Setup,
+    knob::{self, Knob, KnobPlace},
+};
 
 /// Where lines for the user go.
 pub type Log = Arc<dyn Fn(&str) + Send + Sync>;

@@ -3,8 +3,7 @@
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 
-use flatwater_recording::Column;
-use flatwater_recording::schema::workload;
+use flatwater_recording::schema::{Column, workload};
 
 pub const WHAT: &str = "what the target's threads waited for (delay accounting)";
 pub const REMEDY: &str = "as root: sysctl kernel.task_delayacct=1 (since 5.14; before, boot with delayacct), on a \

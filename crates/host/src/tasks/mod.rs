@@ -12,8 +12,10 @@ use std::path::{Path, PathBuf};
 
 use delays::{Asker, Delays};
 
-use flatwater_recording::schema::workload;
-use flatwater_recording::{Column, Entity, Gap, Series, Table};
+use flatwater_recording::{
+    Entity, Gap, Series, Table,
+    schema::{Column, workload},
+};
 
 /// Whose threads are read.
 #[derive(Clone, Debug)]

@@ -10,8 +10,7 @@ use rustix::mount::{MountFlags, MountPropagationFlags, mount, mount_change};
 
 use super::error::TraceError;
 use super::variant::{Means, Variant};
-use flatwater_recording::cause::{Bracket, Ends, Hook as Shows, brackets};
-use flatwater_recording::{Cause, HookState, HookStatus, printable};
+use flatwater_recording::{Bracket, Cause, Ends, Hook as Shows, HookState, HookStatus, brackets, printable};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Place {

@@ -184,7 +184,7 @@ mod tests {
     };
     use crate::tracer::btf::Types;
     use crate::tracer::variant;
-    use flatwater_recording::cause::brackets;
+    use flatwater_recording::brackets;
 
     /// The types of each variant of the object.
     fn types() -> Vec<Types> {

@@ -247,8 +247,7 @@ mod tests {
     use crate::waits::Settled;
     use crate::waits::found::FoundCalls;
     use crate::waits::layout::{SleepRecord, WaitTask, record, size};
-    use flatwater_recording::cause::brackets;
-    use flatwater_recording::{Cause, OpKind};
+    use flatwater_recording::{Cause, OpKind, brackets};
 
     fn stacks() -> StackTable {
         let symbols =

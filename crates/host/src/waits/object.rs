@@ -8,8 +8,7 @@ use crate::tracer::calls::CallTables;
 use crate::tracer::hooks::{self, refused};
 use crate::tracer::variant::Means;
 use crate::tracer::{Refusal, TraceError};
-use flatwater_recording::cause::{Bracket, Ends, brackets};
-use flatwater_recording::{Cause, HookStatus};
+use flatwater_recording::{Bracket, Cause, Ends, HookStatus, brackets};
 
 /// A variant of the object, for one range of kernels.
 #[derive(Debug)]

@@ -13,8 +13,10 @@ use crate::single_call::single_call;
 use crate::text::Cursor;
 use crate::when::{SECOND_NS, When, Zero};
 use crate::{FormatKind, Importer};
-use flatwater_recording::schema::workload;
-use flatwater_recording::{Basis, Cause, Column, DurationBasis, Entity, OpKind, Segment, Table};
+use flatwater_recording::{
+    Basis, Cause, DurationBasis, Entity, OpKind, Segment, Table,
+    schema::{Column, workload},
+};
 
 pub const IMPORTER: Importer = Importer {
     name: "jvm-gc",

@@ -12,8 +12,10 @@ use crate::single_call::single_call;
 use crate::text::{Cursor, Line};
 use crate::when::{SECOND_NS, When, Zero, clock, stamp};
 use crate::{FormatKind, Importer};
-use flatwater_recording::schema::{disks, meminfo, slabs, vmstat, workload};
-use flatwater_recording::{Basis, Cause, Column, Entity, EventKind, OpKind, Table};
+use flatwater_recording::{
+    Basis, Cause, Entity, EventKind, OpKind, Table,
+    schema::{Column, disks, meminfo, slabs, vmstat, workload},
+};
 
 pub const IMPORTER: Importer = Importer {
     name: "bcc-table",

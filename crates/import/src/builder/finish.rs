@@ -2,8 +2,9 @@
 
 use super::place::{Places, places};
 use super::{Builder, outcome, rows, understood};
-use flatwater_recording::header::FORMAT_VERSION;
-use flatwater_recording::{Call, Clock, Event, Gap, Header, LatencyBucket, Note, Recording, Source, Target};
+use flatwater_recording::{
+    Call, Clock, Event, FORMAT_VERSION, Gap, Header, LatencyBucket, Note, Recording, Source, Target,
+};
 
 impl Builder {
     /// Builds one recording from all files.

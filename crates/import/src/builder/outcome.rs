@@ -2,8 +2,7 @@
 
 use super::Builder;
 use super::place::Places;
-use flatwater_recording::WorkloadOutcome;
-use flatwater_recording::outcome::{BulkDelay, BulkOutcome, CheckpointOutcome, CheckpointRow};
+use flatwater_recording::outcome::{BulkDelay, BulkOutcome, CheckpointOutcome, CheckpointRow, WorkloadOutcome};
 
 pub fn outcomes(builder: &Builder, places: &Places) -> Vec<WorkloadOutcome> {
     let bulk = bulk(builder, places).map(WorkloadOutcome::Bulk);

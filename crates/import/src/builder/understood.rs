@@ -6,10 +6,7 @@ use super::place::Places;
 use super::{Builder, Placed, STUMBLED_MAX, Track};
 use crate::about;
 use crate::text::{Line, LineCounts, Text, shown};
-use flatwater_recording::TEXT_BYTES_MAX;
-use flatwater_recording::sampled::SAMPLED_TASKS_MAX;
-use flatwater_recording::symbol::meaning;
-use flatwater_recording::{FormatKind, ImportSummary, SampledTask};
+use flatwater_recording::{FormatKind, ImportSummary, SAMPLED_TASKS_MAX, SampledTask, TEXT_BYTES_MAX, symbol::meaning};
 
 /// Why a line outside the sections of formats is ignored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

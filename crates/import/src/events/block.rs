@@ -5,8 +5,10 @@ use std::collections::{BTreeMap, HashMap};
 use super::line::Event;
 use crate::builder::{Builder, Cell, Track};
 use crate::latency_log::PerSecond;
-use flatwater_recording::schema::disks;
-use flatwater_recording::{Column, Entity, OpKind, Table};
+use flatwater_recording::{
+    Entity, OpKind, Table,
+    schema::{Column, disks},
+};
 
 const PENDING_MAX: usize = 100_000;
 /// Maximum pairs of device and operation in one second.

@@ -8,8 +8,10 @@ use crate::error::ImportError;
 use crate::number::{count, rounded};
 use crate::text::Cursor;
 use crate::{FormatKind, Importer};
-use flatwater_recording::schema::{cgroup, find};
-use flatwater_recording::{Column, Entity, Table};
+use flatwater_recording::{
+    Entity, Table,
+    schema::{Column, cgroup, find},
+};
 
 pub const IMPORTER: Importer = Importer {
     name: "cgroup-files",

@@ -7,8 +7,10 @@ use crate::error::ImportError;
 use crate::number::count;
 use crate::text::Cursor;
 use crate::{FormatKind, Importer};
-use flatwater_recording::schema::cgroup;
-use flatwater_recording::{Column, Entity, Table};
+use flatwater_recording::{
+    Entity, Table,
+    schema::{Column, cgroup},
+};
 
 pub const IMPORTER: Importer = Importer {
     name: "io-max",
@@ -100,8 +102,10 @@ fn read(cursor: &mut Cursor<'_>, b: &mut Builder) -> Result<(), ImportError> {
 mod tests {
     use super::limits;
     use crate::import_texts;
-    use flatwater_recording::schema::cgroup;
-    use flatwater_recording::{Column, Table};
+    use flatwater_recording::{
+        Table,
+        schema::{Column, cgroup},
+    };
 
     fn read(text: &str, column: Column) -> Vec<(String, Option<i64>)> {
         let recording = import_texts(&[("f".to_owned(), text.into())]).expect("read").recording;

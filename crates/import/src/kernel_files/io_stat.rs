@@ -10,8 +10,10 @@ use crate::error::ImportError;
 use crate::number::count;
 use crate::text::Cursor;
 use crate::{FormatKind, Importer};
-use flatwater_recording::schema::cgroup;
-use flatwater_recording::{Column, Entity, Table};
+use flatwater_recording::{
+    Entity, Table,
+    schema::{Column, cgroup},
+};
 
 pub const IMPORTER: Importer = Importer {
     name: "io-stat",

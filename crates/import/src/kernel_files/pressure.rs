@@ -8,8 +8,10 @@ use crate::error::ImportError;
 use crate::number::{number, rounded};
 use crate::text::{Cursor, Line};
 use crate::{FormatKind, Importer};
-use flatwater_recording::schema::pressure;
-use flatwater_recording::{Column, Entity, Table};
+use flatwater_recording::{
+    Entity, Table,
+    schema::{Column, pressure},
+};
 
 pub const IMPORTER: Importer = Importer {
     name: "pressure",

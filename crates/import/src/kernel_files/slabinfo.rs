@@ -6,8 +6,10 @@ use crate::error::ImportError;
 use crate::number::count;
 use crate::text::{Cursor, Line, Token};
 use crate::{FormatKind, Importer};
-use flatwater_recording::schema::slabs;
-use flatwater_recording::{Column, Entity, Table};
+use flatwater_recording::{
+    Entity, Table,
+    schema::{Column, slabs},
+};
 
 pub const IMPORTER: Importer = Importer {
     name: "slabinfo",

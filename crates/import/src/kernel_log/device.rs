@@ -1,7 +1,7 @@
 //! Recognizes messages of the kernel about a device, an array or a server in trouble. `EventKind::report` determines
 //! the kind of trouble.
 
-use flatwater_recording::event::is_device_trouble;
+use flatwater_recording::is_device_trouble;
 
 #[must_use]
 pub fn is_trouble(message: &str) -> bool {

@@ -5,8 +5,10 @@ use crate::builder::{Builder, Cell, Track};
 use crate::error::ImportError;
 use crate::number::{count, leading, number};
 use crate::text::Line;
-use flatwater_recording::schema::{cgroup, meminfo, vmstat};
-use flatwater_recording::{Column, Entity, Table};
+use flatwater_recording::{
+    Entity, Table,
+    schema::{Column, cgroup, meminfo, vmstat},
+};
 
 #[derive(Debug, Default)]
 pub struct Memory {

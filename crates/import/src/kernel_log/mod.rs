@@ -90,7 +90,7 @@ pub const TASK_STACK: Importer = Importer {
 
 /// Words of messages that are complete in one line: devices in trouble.
 fn device_words() -> Vec<&'static str> {
-    flatwater_recording::event::device_words().collect()
+    flatwater_recording::device_words().collect()
 }
 
 /// The process in a command that names a file below /proc/PID.

@@ -3,7 +3,7 @@
 use std::sync::LazyLock;
 
 use aho_corasick::{AhoCorasick, AhoCorasickKind};
-use flatwater_recording::event::{device_words, holds_device_trouble};
+use flatwater_recording::{device_words, holds_device_trouble};
 
 /// Every line that `report`, `task`, `frame` or `memory` reads contains one of these, except messages about devices.
 pub const OF_REPORTS: &[&str] = &[

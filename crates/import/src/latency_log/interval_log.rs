@@ -14,8 +14,7 @@ use crate::number::{nanos, number};
 use crate::text::{Cursor, Line, Token};
 use crate::when::{When, Zero};
 use crate::{FormatKind, Importer};
-use flatwater_recording::latency::{HIGHEST_NS, histogram};
-use flatwater_recording::{LatencyBucket, OpKind, PackedHistogram};
+use flatwater_recording::{HIGHEST_NS, LatencyBucket, OpKind, PackedHistogram, histogram};
 
 /// Accepts payloads with and without padding: people cut off the ends of lines.
 const BASE64: GeneralPurpose = GeneralPurpose::new(

@@ -22,8 +22,7 @@ use std::collections::BTreeMap;
 use hdrhistogram::Histogram;
 
 use super::builder::{Builder, Track};
-use flatwater_recording::latency::{HIGHEST_NS, histogram};
-use flatwater_recording::{LatencyBucket, OpKind, PackedHistogram};
+use flatwater_recording::{HIGHEST_NS, LatencyBucket, OpKind, PackedHistogram, histogram};
 
 /// Collects the latencies of one bucket.
 pub struct Counting {

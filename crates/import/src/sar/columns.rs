@@ -1,7 +1,6 @@
 //! The meaning of sysstat's columns, for text of `sar` and `sadf -j`.
 
-use flatwater_recording::Column;
-use flatwater_recording::schema::{cpu, disks, meminfo, pressure, vmstat, workload};
+use flatwater_recording::schema::{Column, cpu, disks, meminfo, pressure, vmstat, workload};
 
 /// How a value is converted to the recording's.
 #[derive(Clone, Copy, Debug, PartialEq)]

@@ -4,8 +4,10 @@ use super::columns::{Kind, Report, meaning};
 use crate::builder::{Builder, Cell, Track};
 use crate::number::rounded;
 use crate::when::DAY_NS;
-use flatwater_recording::schema::meminfo;
-use flatwater_recording::{Column, Entity};
+use flatwater_recording::{
+    Entity,
+    schema::{Column, meminfo},
+};
 
 /// The interval over which a reading is a mean.
 #[derive(Clone, Copy, Debug)]

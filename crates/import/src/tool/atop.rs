@@ -16,8 +16,10 @@ use crate::sar::columns::Report;
 use crate::text::{Cursor, Line};
 use crate::when::{SECOND_NS, When, Zero, clock, date};
 use crate::{FormatKind, Importer};
-use flatwater_recording::schema::{meminfo, vmstat};
-use flatwater_recording::{Column, Entity, Table};
+use flatwater_recording::{
+    Entity, Table,
+    schema::{Column, meminfo, vmstat},
+};
 
 pub const IMPORTER: Importer = Importer {
     name: "atop",

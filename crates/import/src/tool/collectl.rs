@@ -11,8 +11,10 @@ use crate::sar::columns::Report;
 use crate::text::{Cursor, Line};
 use crate::when::{DAY_NS, SECOND_NS, When, Zero, clock, date};
 use crate::{FormatKind, Importer};
-use flatwater_recording::schema::{cpu, meminfo};
-use flatwater_recording::{Column, Entity, Table};
+use flatwater_recording::{
+    Entity, Table,
+    schema::{Column, cpu, meminfo},
+};
 
 pub const IMPORTER: Importer = Importer {
     name: "collectl",

@@ -12,8 +12,10 @@ use crate::sar::columns::Report;
 use crate::text::Cursor;
 use crate::when::{DAY_NS, SECOND_NS, When, Zero, clock, days, month};
 use crate::{FormatKind, Importer};
-use flatwater_recording::schema::{meminfo, vmstat};
-use flatwater_recording::{Column, Entity, Table};
+use flatwater_recording::{
+    Entity, Table,
+    schema::{Column, meminfo, vmstat},
+};
 
 pub const IMPORTER: Importer = Importer {
     name: "nmon",

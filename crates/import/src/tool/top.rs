@@ -10,8 +10,10 @@ use crate::sar::columns::Report;
 use crate::text::Cursor;
 use crate::when::{SECOND_NS, When, Zero, clock};
 use crate::{FormatKind, Importer};
-use flatwater_recording::schema::meminfo;
-use flatwater_recording::{Column, Entity, Table};
+use flatwater_recording::{
+    Entity, Table,
+    schema::{Column, meminfo},
+};
 
 pub const IMPORTER: Importer = Importer {
     name: "top",

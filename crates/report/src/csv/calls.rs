@@ -1,7 +1,10 @@
 //! The tables of a recording that are not sampled: calls, their segments, stacks, events, gaps, settings, hooks.
 
 use super::{Csv, facts};
-use flatwater_recording::{Basis, Recording, WorkloadOutcome, outcome::BulkOutcome};
+use flatwater_recording::{
+    Basis, Recording,
+    outcome::{BulkOutcome, WorkloadOutcome},
+};
 
 pub fn calls(out: &mut Csv, recording: &Recording) {
     out.header(&[

@@ -14,9 +14,11 @@ use prost::Message;
 
 use super::{BinaryFormat, Options, ReportError};
 use flatwater_explain::Explanation;
-use flatwater_recording::schema::{writeback, zones};
-use flatwater_recording::units::Nanos;
-use flatwater_recording::{Call, Column, Entity, Recording, Table, Task, Wait};
+use flatwater_recording::{
+    Call, Entity, Recording, Table, Task, Wait,
+    schema::{Column, writeback, zones},
+    units::Nanos,
+};
 use proto::{COUNTER, DebugAnnotation, INSTANT, Trace, TrackEvent};
 use tracks::{Tracks, short};
 

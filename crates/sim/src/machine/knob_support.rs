@@ -1,7 +1,7 @@
 //! The knobs that a kernel's model obeys, those without effect, and the mechanism that is missing for the others.
 
 use crate::kernel::{self, ZoneReclaim};
-use flatwater_recording::{KnobPlace, knob, lru_gen_runs};
+use flatwater_recording::knob::{self, KnobPlace, lru_gen_runs};
 
 /// Knobs that the models of 2.6 and later obey; the models of 2.2 obey none.
 const MODELLED: &[&str] = &[

@@ -44,10 +44,9 @@ use crate::writeback;
 use crate::writeback::Writeback;
 use crate::writeback::flusher;
 use crate::writeback::io_less;
-use flatwater_recording::EventKind;
-use flatwater_recording::header::FORMAT_VERSION;
 use flatwater_recording::{
-    Clock as ClockInfo, Event, Gap, Header, NodeShape, OwnCost, Recording, Setup, Source, Target,
+    Clock as ClockInfo, Event, EventKind, FORMAT_VERSION, Gap, Header, NodeShape, OwnCost, Recording, Setup, Source,
+    Target,
 };
 use flatwater_workload::scenario::{DiskSpec, FIRST_DEVICE, Scenario, WorkloadSpec};
 use flatwater_workload::{Actor, ActorStart, ParamError, Role};

@@ -8,9 +8,9 @@ use hdrhistogram::Histogram;
 use crate::run::actor::Who;
 use crate::sched::site::{Generation, Site, call_root};
 use crate::sched::task::{Culprit, Mechanism, Spent, Task};
-use flatwater_recording::EventKind;
-use flatwater_recording::latency::histogram;
-use flatwater_recording::{Call, Event, LatencyBucket, OpKind, PackedHistogram, Segment, Stack, StackId};
+use flatwater_recording::{
+    Call, Event, EventKind, LatencyBucket, OpKind, PackedHistogram, Segment, Stack, StackId, histogram,
+};
 use flatwater_workload::observe::{Observation, Observe};
 use flatwater_workload::{FileId, Op, Workload};
 

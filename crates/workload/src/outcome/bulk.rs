@@ -5,8 +5,10 @@ use std::collections::BTreeMap;
 use super::levels::memory_moments;
 use super::statistics::jain;
 use crate::{Mark, Observation, Observe, Op};
-use flatwater_recording::outcome::{BulkDelay, BulkOutcome, BulkWriter};
-use flatwater_recording::{Series, WorkloadOutcome};
+use flatwater_recording::{
+    Series,
+    outcome::{BulkDelay, BulkOutcome, BulkWriter, WorkloadOutcome},
+};
 
 /// Maximum number of delays to keep one by one; later ones are only counted in their writer's row.
 const DELAYS_KEPT: usize = 10_000;
@@ -91,7 +93,7 @@ impl Observe for BulkObserver {
 mod tests {
     use super::BulkObserver;
     use crate::{FileId, Observation, Observe, Op};
-    use flatwater_recording::WorkloadOutcome;
+    use flatwater_recording::outcome::WorkloadOutcome;
 
     fn write(actor: usize, start_ns: u64, duration_ns: u64) -> Observation<'static> {
         Observation {

@@ -1,8 +1,10 @@
 //! Checkpoints: critical time and flush time separately, with the thread and the call that each one waited for.
 
 use crate::{Mark, Observation, Observe, Op};
-use flatwater_recording::outcome::{CheckpointOutcome, CheckpointRow};
-use flatwater_recording::{Series, WorkloadOutcome};
+use flatwater_recording::{
+    Series,
+    outcome::{CheckpointOutcome, CheckpointRow, WorkloadOutcome},
+};
 
 /// Number of calls after which calls that no checkpoint waited for are discarded.
 const CALLS_KEPT: usize = 20_000;
@@ -103,7 +105,7 @@ impl Observe for CheckpointObserver {
 mod tests {
     use super::CheckpointObserver;
     use crate::{FileId, Mark, Observation, Observe, Op};
-    use flatwater_recording::WorkloadOutcome;
+    use flatwater_recording::outcome::WorkloadOutcome;
 
     fn seen(thread: &'static str, op: Op, start_ns: u64, duration_ns: u64) -> Observation<'static> {
         Observation { actor: 0, thread, tid: 1, op, start_ns, due_ns: None, duration_ns, bytes: 0, measured: true }

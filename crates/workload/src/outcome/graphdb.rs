@@ -3,8 +3,10 @@
 use std::collections::BTreeMap;
 
 use crate::{Mark, Observation, Observe, Op};
-use flatwater_recording::outcome::GraphdbOutcome;
-use flatwater_recording::{Series, WorkloadOutcome};
+use flatwater_recording::{
+    Series,
+    outcome::{GraphdbOutcome, WorkloadOutcome},
+};
 
 #[derive(Debug, Default)]
 pub struct GraphdbObserver {
@@ -42,7 +44,7 @@ impl Observe for GraphdbObserver {
 mod tests {
     use super::GraphdbObserver;
     use crate::{FileId, LockId, Mark, Observation, Observe, Op};
-    use flatwater_recording::WorkloadOutcome;
+    use flatwater_recording::outcome::WorkloadOutcome;
 
     #[test]
     fn a_read_lasts_from_the_lock_request_to_the_last_page() {

@@ -1,8 +1,10 @@
 //! Journal: what each writer wrote, how far it fell behind its schedule, and its sync times.
 
 use crate::{Observation, Observe, Op};
-use flatwater_recording::outcome::{JournalOutcome, JournalWriter};
-use flatwater_recording::{Series, WorkloadOutcome};
+use flatwater_recording::{
+    Series,
+    outcome::{JournalOutcome, JournalWriter, WorkloadOutcome},
+};
 
 #[derive(Debug)]
 pub struct JournalObserver {
@@ -75,7 +77,7 @@ impl Observe for JournalObserver {
 mod tests {
     use super::JournalObserver;
     use crate::{FileId, Observation, Observe, Op};
-    use flatwater_recording::WorkloadOutcome;
+    use flatwater_recording::outcome::WorkloadOutcome;
 
     fn seen(actor: usize, op: Op, due_ns: Option<u64>, start_ns: u64, duration_ns: u64) -> Observation<'static> {
         let bytes = if let Op::Append { bytes, .. } = op { bytes } else { 0 };

@@ -1,8 +1,10 @@
 //! Levels of the machine for a workload's results, from the tables sampled during the run.
 
-use flatwater_recording::outcome::MemoryMoment;
-use flatwater_recording::schema::{meminfo, slabs};
-use flatwater_recording::{Column, Entity, Series, Table};
+use flatwater_recording::{
+    Entity, Series, Table,
+    outcome::MemoryMoment,
+    schema::{Column, meminfo, slabs},
+};
 
 /// All columns that this module reads. A caller that keeps samples for outcomes needs no others: an hour of all
 /// columns is some hundred MB.

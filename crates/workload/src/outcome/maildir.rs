@@ -2,8 +2,10 @@
 
 use super::levels;
 use crate::{Observation, Observe, Op};
-use flatwater_recording::outcome::MaildirOutcome;
-use flatwater_recording::{Series, WorkloadOutcome};
+use flatwater_recording::{
+    Series,
+    outcome::{MaildirOutcome, WorkloadOutcome},
+};
 
 #[derive(Debug)]
 pub struct MaildirObserver {
@@ -69,7 +71,7 @@ impl Observe for MaildirObserver {
 mod tests {
     use super::MaildirObserver;
     use crate::{FileId, Observation, Observe, Op};
-    use flatwater_recording::WorkloadOutcome;
+    use flatwater_recording::outcome::WorkloadOutcome;
 
     #[test]
     fn hits_and_misses_are_distinguished_by_duration() {

@@ -2,8 +2,10 @@
 
 use super::statistics::trend_percent;
 use crate::{Mark, Observation, Observe, Op};
-use flatwater_recording::outcome::{SdetOutcome, SdetRun};
-use flatwater_recording::{Series, WorkloadOutcome};
+use flatwater_recording::{
+    Series,
+    outcome::{SdetOutcome, SdetRun, WorkloadOutcome},
+};
 
 #[derive(Debug)]
 pub struct SdetObserver {
@@ -49,7 +51,7 @@ impl Observe for SdetObserver {
 mod tests {
     use super::SdetObserver;
     use crate::{Mark, Observation, Observe, Op};
-    use flatwater_recording::WorkloadOutcome;
+    use flatwater_recording::outcome::WorkloadOutcome;
 
     #[test]
     fn complete_runs_have_a_throughput_and_a_trend() {

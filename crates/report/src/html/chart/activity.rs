@@ -3,9 +3,10 @@
 use super::super::payload::{Chart, Look, Scale, Unit};
 use super::{Frame, Plot, summed};
 use crate::counters::{efficiency_percent, steals};
-use flatwater_recording::schema::{pressure, vmstat};
-use flatwater_recording::series::Rows;
-use flatwater_recording::{Column, ColumnKind, Entity, Recording, Series, Table};
+use flatwater_recording::{
+    ColumnKind, Entity, Recording, Rows, Series, Table,
+    schema::{Column, pressure, vmstat},
+};
 
 pub fn reclaim(recording: &Recording) -> Chart {
     let frame = || Frame {

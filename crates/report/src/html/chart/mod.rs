@@ -12,8 +12,7 @@ use super::thin::{Raw, Thin, thin};
 use crate::facts;
 use crate::numbers::{counted, time};
 use flatwater_explain::Explanation;
-use flatwater_recording::series::Rows;
-use flatwater_recording::{ColumnKey, EventKind, Recording, Series, Source};
+use flatwater_recording::{EventKind, Recording, Rows, Series, Source, schema::ColumnKey};
 
 /// All charts, in the order of the page.
 pub fn all(recording: &Recording, explanation: &Explanation, palette: &Palette) -> Vec<Chart> {
