@@ -62,13 +62,24 @@ struct Row<'a> {
     count: u64,
 }
 
+/// Whether a frame is the end of one line with its count, joined to the begin of the next: `shrink_node 300java`. In C++
+/// a number follows a comma: `array<char, 16>`.
+fn holds_a_count(frame: &str) -> bool {
+    let after_name = |(name, rest): (&str, &str)| {
+        name.ends_with(|last: char| last.is_alphanumeric() || last == '_')
+            && rest.starts_with(|first: char| first.is_ascii_digit())
+    };
+    frame.match_indices(' ').any(|(at, _)| after_name((&frame[..at], &frame[at + 1..])))
+}
+
 /// `java;write;entry_SYSCALL_64_after_hwframe;do_syscall_64;vfs_write 812`.
 fn row(text: &str) -> Option<Row<'_>> {
     let (stack, count) = text.trim().rsplit_once(' ')?;
     let count = count.parse().ok()?;
     let words: Vec<&str> = stack.split(';').collect();
     let (task, frames) = words.split_first()?;
-    let is_stack = (2..=FRAMES_MAX).contains(&frames.len()) && frames.iter().all(|frame| !frame.trim().is_empty());
+    let is_frame = |frame: &&str| !frame.trim().is_empty() && !holds_a_count(frame);
+    let is_stack = (2..=FRAMES_MAX).contains(&frames.len()) && frames.iter().all(is_frame);
     let of_kernel = |frame: &&str| ENTRIES.iter().any(|entry| frame.starts_with(entry));
     let from = frames.iter().position(of_kernel).unwrap_or(frames.len());
     // stackcollapse-perf.pl --kernel marks kernel functions.

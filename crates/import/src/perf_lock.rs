@@ -200,6 +200,6 @@ mod tests {
         let summary = recording.header.import.as_ref().expect("a summary");
         assert_eq!(summary.not_understood_lines(), 0, "{summary:?}");
         let worst = recording.latency.iter().map(|bucket| (bucket.thread.as_str(), bucket.worst_from_start_ns));
-        assert_eq!(worst.collect::<Vec<_>>(), [("&m", 9_500_000), ("&rq->__lock", 8_110)]);
+        assert_eq!(worst.collect::<Vec<_>>(), [("&rq->__lock", 8_110), ("&m", 9_500_000)]);
     }
 }
