@@ -184,7 +184,8 @@ fn s5_a_recording_is_private_unless_shared() {
     let mode = |path: &Path| metadata(path).expect("readable").permissions().mode() & 0o7777;
     let out = yard.path().join("private");
     let import = within(LONG, flatwater().arg("import").arg(&log).arg("-o").arg(&out)).expect("import ends");
-    assert!(import.status.success(), "{}", text(&import.stderr));
+    // Not enough to judge: averages exclude no short stall.
+    assert_eq!(import.status.code(), Some(4), "{}", text(&import.stderr));
     assert_eq!(mode(&out), 0o700);
     let mut files = 0;
     for entry in read_dir(&out).expect("readable").flatten() {

@@ -27,7 +27,7 @@ const MAY_DEPEND_ON: &[(&str, &[&str])] = &[
     ("host", &["guard", "recording", "safefs", "workload"]),
     ("vm", &["recording", "safefs", "workload"]),
     ("sim", &["recording", "workload"]),
-    ("probe", &["experiment", "explain", "host", "recording", "report", "safefs"]),
+    ("probe", &["experiment", "explain", "host", "recording", "report", "safefs", "workload"]),
     ("watch", &["explain", "guard", "host", "recording", "safefs"]),
     ("top", &["recording", "watch"]),
     ("fleet", &["experiment", "explain", "recording", "safefs"]),

@@ -45,14 +45,14 @@ fn sought(path: &Path, to: Seek) -> (Option<Known>, SeekCost) {
 /// Every kind of seek to a record finds it. Returns the sum of the costs.
 fn seek_all_ways(path: &Path, known: &[Known], i: usize) -> SeekCost {
     let (number, time, position) = known[i];
-    let first_of_its_time = known.iter().find(|(_, at, _)| *at == time).copied();
+    let first_at_time = known.iter().find(|(_, at, _)| *at == time).copied();
     let behind = known.get(i + 1).copied();
     let mut sum = SeekCost::default();
     for (to, wanted) in [
         (Seek::Number(number), Some(known[i])),
         (Seek::After(position - 1), Some(known[i])),
         (Seek::After(position), behind),
-        (Seek::TimeNs(time), first_of_its_time),
+        (Seek::TimeNs(time), first_at_time),
         (Seek::End, None),
     ] {
         let (found, cost) = sought(path, to);

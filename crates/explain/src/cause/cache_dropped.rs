@@ -7,8 +7,8 @@ use crate::aggressor::{Aggressor, Answerable, Means};
 use crate::facts::Facts;
 use crate::sums::{add_to, total};
 use crate::{Evidence, Finding, Fix};
-use flatwater_recording::short_sort::ShortSort;
 use flatwater_recording::schema::vmstat;
+use flatwater_recording::short_sort::ShortSort;
 use flatwater_recording::units::{Bytes, Nanos};
 use flatwater_recording::{Cause, Event, EventKind, Source, Table};
 

@@ -4,7 +4,11 @@ use super::{CauseEntry, CauseId};
 use crate::aggressor::Evicted;
 use crate::facts::Facts;
 use crate::{Evidence, Finding, Fix};
-use flatwater_recording::{Cause, Rows, Table, schema::{Column, cgroup}, units::{Bytes, Nanos}};
+use flatwater_recording::{
+    Cause, Rows, Table,
+    schema::{Column, cgroup},
+    units::{Bytes, Nanos},
+};
 
 /// A cgroup is at its limit from this usage on: charges come in batches of 32 or 64 pages per CPU.
 const FULL_SHARE_MIN: f64 = 0.97;

@@ -3,7 +3,11 @@
 use super::{CauseEntry, CauseId, unfair_throttling};
 use crate::facts::Facts;
 use crate::{Evidence, Finding, Fix, finding};
-use flatwater_recording::{Cause, schema::{Column, meminfo, vmstat}, units::{Bytes, Nanos}};
+use flatwater_recording::{
+    Cause,
+    schema::{Column, meminfo, vmstat},
+    units::{Bytes, Nanos},
+};
 use std::collections::BTreeMap;
 
 pub const ENTRY: CauseEntry = CauseEntry {

@@ -3,7 +3,11 @@
 use super::{CauseEntry, CauseId};
 use crate::facts::Facts;
 use crate::{Evidence, Finding, Fix};
-use flatwater_recording::{Rows, Source, Table, schema::{Column, cgroup, disks}, units::{Bytes, Nanos}};
+use flatwater_recording::{
+    Rows, Source, Table,
+    schema::{Column, cgroup, disks},
+    units::{Bytes, Nanos},
+};
 
 pub const ENTRY: CauseEntry = CauseEntry {
     name: "io-throttle",

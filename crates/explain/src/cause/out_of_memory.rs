@@ -3,7 +3,11 @@
 use super::{CauseEntry, CauseId};
 use crate::facts::Facts;
 use crate::{Evidence, Finding, Fix};
-use flatwater_recording::{Cause, Event, EventKind, Note, Recording, Source, Table, schema::{Column, cgroup, vmstat}, units::Bytes};
+use flatwater_recording::{
+    Cause, Event, EventKind, Note, Recording, Source, Table,
+    schema::{Column, cgroup, vmstat},
+    units::Bytes,
+};
 
 pub const ENTRY: CauseEntry = CauseEntry {
     name: "out-of-memory",

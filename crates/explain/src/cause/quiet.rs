@@ -6,7 +6,9 @@ use super::{CauseEntry, CauseId};
 use crate::facts::{Facts, LOST_SHARE_MIN};
 use crate::operations::{operations, partly_timed};
 use crate::{Evidence, Finding, exclude};
-use flatwater_recording::{Basis, CauseBasis, DurationBasis, Series, Source, Table, schema::{Column, cpu, disks, meminfo, nodes, vmstat, zones}, units::{Bytes, Nanos}};
+use flatwater_recording::schema::{Column, cpu, disks, meminfo, nodes, vmstat, zones};
+use flatwater_recording::units::{Bytes, Nanos};
+use flatwater_recording::{Basis, CauseBasis, DurationBasis, Series, Source, Table};
 
 pub const ENTRY: CauseEntry = CauseEntry {
     name: "quiet",

@@ -3,7 +3,11 @@
 use super::{CauseEntry, CauseId};
 use crate::facts::Facts;
 use crate::{Evidence, Finding, Fix};
-use flatwater_recording::{Cause, OpKind, Table, schema::{Column, cpu, disks, vmstat, workload}, units::Nanos};
+use flatwater_recording::{
+    Cause, OpKind, Table,
+    schema::{Column, cpu, disks, vmstat, workload},
+    units::Nanos,
+};
 
 pub const ENTRY: CauseEntry = CauseEntry {
     name: "synchronous-read",

@@ -208,7 +208,13 @@ fn holes(t_ns: &[u64]) -> Vec<(u64, u64)> {
     for (place, &step_ns) in steps.iter().enumerate() {
         let before = middle(&steps[place.saturating_sub(STEPS_BESIDE)..place]);
         let after = middle(&steps[place + 1..(place + 1 + STEPS_BESIDE).min(steps.len())]);
-        let usual_ns = before.max(after);
+        // The first and the last step have one side only: its nearest step counts as well.
+        let nearest = match (place, place + 1 == steps.len()) {
+            (0, _) => steps.get(1),
+            (_, true) => steps.get(place - 1),
+            _ => None,
+        };
+        let usual_ns = before.max(after).max(nearest.copied().unwrap_or_default());
         if usual_ns > 0 && step_ns > usual_ns.saturating_mul(LONGER) {
             found.push((step_ns, place));
         }
