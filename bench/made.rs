@@ -8,10 +8,10 @@ use std::time::Instant;
 use flatwater_host::clock::monotonic_ns;
 use flatwater_host::own_cost::{give_back_memory, keep_memory_small, rss_bytes_max};
 use flatwater_host::sampler::{Probe, SamplerOptions, Spare, TargetCgroup, devices_of};
+use flatwater_recording::schema::{Column, vmstat};
 use flatwater_recording::{
     Call, Cause, Clock, ColumnKind, Entity, Header, LatencyBucket, OpKind, PackedHistogram, RecordingWriter, Segment,
     Series, Stack, StackId, Table, histogram,
-    schema::{Column, vmstat},
 };
 
 pub const SECOND_NS: u64 = 1_000_000_000;

@@ -5,7 +5,8 @@ use std::path::Path;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use flatwater_recording::{Wait, outcome::WorkloadOutcome, read};
+use flatwater_recording::outcome::WorkloadOutcome;
+use flatwater_recording::{Wait, read};
 use needs::{Need, skip};
 
 /// Each run measures for one or two seconds; the rest allows for other tests on the machine.

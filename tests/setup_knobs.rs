@@ -5,10 +5,8 @@ use std::sync::Arc;
 
 use flatwater_host::setup::knobs::{file_of, read};
 use flatwater_host::setup::{Applied, Log, SetupContext, SetupError};
-use flatwater_recording::{
-    Setup,
-    knob::{KNOBS, Knob, KnobKind, KnobPlace},
-};
+use flatwater_recording::Setup;
+use flatwater_recording::knob::{KNOBS, Knob, KnobKind, KnobPlace};
 use needs::{Need, skip};
 
 fn silent() -> Log {

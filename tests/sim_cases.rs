@@ -1,7 +1,9 @@
 //! The other case studies on their modelled kernels. Where the model misses a published figure, the test checks the
 //! model's own figure, and docs/simulator.md lists the difference.
 
-use flatwater_recording::{Cause, Entity, PackedHistogram, Recording, Table, outcome::WorkloadOutcome, units::Nanos};
+use flatwater_recording::outcome::WorkloadOutcome;
+use flatwater_recording::units::Nanos;
+use flatwater_recording::{Cause, Entity, PackedHistogram, Recording, Table};
 use flatwater_sim::kernel::Throttle;
 use flatwater_sim::{self as sim, Ablations, Options};
 use flatwater_workload::scenario::Scenario;

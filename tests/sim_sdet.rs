@@ -2,7 +2,8 @@
 //! published figures where the model reaches them; docs/simulator.md lists those that it misses.
 
 use flatwater_explain as explain;
-use flatwater_recording::{Recording, Table, outcome::WorkloadOutcome};
+use flatwater_recording::outcome::WorkloadOutcome;
+use flatwater_recording::{Recording, Table};
 use flatwater_sim::{Ablations, Options, run_with};
 use flatwater_workload::scenario::Scenario;
 

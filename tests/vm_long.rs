@@ -5,7 +5,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use flatwater_explain::{CauseId, Explanation};
-use flatwater_recording::{Recording, Table, outcome::WorkloadOutcome};
+use flatwater_recording::outcome::WorkloadOutcome;
+use flatwater_recording::{Recording, Table};
 use needs::{Need, skip};
 
 fn flatwater() -> Command {

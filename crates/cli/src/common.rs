@@ -10,10 +10,8 @@ pub use super::message::say;
 use super::stop::Stop;
 use crate::status::Status;
 use flatwater_explain::{Explanation, Focus};
-use flatwater_recording::{
-    Limits, Recording, printable,
-    units::{Bytes, Nanos},
-};
+use flatwater_recording::units::{Bytes, Nanos};
+use flatwater_recording::{Limits, Recording, printable};
 use flatwater_report as report;
 use flatwater_safefs::{Dir, Refusal};
 

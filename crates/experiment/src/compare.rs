@@ -14,11 +14,9 @@ use super::judge::{Judge, Latencies, Stalls, main_operation, operations, stalls}
 use super::verdict::{Ratio, Verdict};
 use super::windowed::{Mean, Windowed};
 use crate::work;
-use flatwater_recording::{
-    Cause, ColumnKind, OpKind, Recording, Rows, Setup, Table,
-    schema::{Column, vmstat},
-    short_sort::ShortSort,
-};
+use flatwater_recording::schema::{Column, vmstat};
+use flatwater_recording::short_sort::ShortSort;
+use flatwater_recording::{Cause, ColumnKind, OpKind, Recording, Rows, Setup, Table};
 
 /// Confidence level of the verdict.
 pub const LEVEL: f64 = 0.95;

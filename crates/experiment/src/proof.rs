@@ -1,10 +1,8 @@
 //! The scenario in which a fix of a recording's report is proven.
 
 use flatwater_explain::{Explanation, Fix};
-use flatwater_recording::{
-    Recording,
-    knob::{self, KnobPlace},
-};
+use flatwater_recording::Recording;
+use flatwater_recording::knob::{self, KnobPlace};
 use flatwater_workload::scenario::{self, Scenario, ScenarioError};
 
 use crate::reproduce::{self, Bounds, NotReproducible};

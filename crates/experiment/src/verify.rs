@@ -11,12 +11,10 @@ use crate::judge::{self, logarithm, main_operation, stall_by_cause};
 use crate::trial::{Arm, LostBoth, Run, Trial, Verification, arm_of};
 use crate::verdict::{Ratio, Verdict};
 use flatwater_explain::Fix;
-use flatwater_recording::{
-    Cause, OpKind, Recording, Setup,
-    knob::{self, KnobError, KnobPlace, nearest},
-    short_sort::ShortSort,
-    units::Nanos,
-};
+use flatwater_recording::knob::{self, KnobError, KnobPlace, nearest};
+use flatwater_recording::short_sort::ShortSort;
+use flatwater_recording::units::Nanos;
+use flatwater_recording::{Cause, OpKind, Recording, Setup};
 use flatwater_workload::scenario::{Scenario, SetError};
 
 /// Time of a run in addition to its length: loop device, file system, noise floor, sealing (2.5 to 6 s).

@@ -3,7 +3,8 @@
 use super::cause::CauseId;
 use super::facts::Facts;
 use super::{Evidence, Finding};
-use flatwater_recording::{Table, schema::Column};
+use flatwater_recording::Table;
+use flatwater_recording::schema::Column;
 
 /// How often a cgroup reached a bound.
 #[derive(Clone, Debug, PartialEq)]

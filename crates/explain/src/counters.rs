@@ -6,10 +6,8 @@ use std::collections::BTreeMap;
 
 use super::facts::Facts;
 use super::sums::total_signed;
-use flatwater_recording::{
-    Entity, Series, Table,
-    schema::{Column, cpu, meminfo, vmstat, zones},
-};
+use flatwater_recording::schema::{Column, cpu, meminfo, vmstat, zones};
+use flatwater_recording::{Entity, Series, Table};
 
 /// Readings closer together than this are merged: at 10 Hz, the rate over one interval says little.
 const WINDOW_NS: u64 = 900_000_000;

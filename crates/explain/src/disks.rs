@@ -2,11 +2,9 @@
 
 use super::counters::{Track, lasting};
 use super::facts::Facts;
-use flatwater_recording::{
-    Table,
-    schema::{Column, disks},
-    short_sort::ShortSort,
-};
+use flatwater_recording::Table;
+use flatwater_recording::schema::{Column, disks};
+use flatwater_recording::short_sort::ShortSort;
 
 /// One device: means over its busy windows (utilisation of at least 80 %).
 #[derive(Clone, Debug, PartialEq)]

@@ -78,7 +78,8 @@ pub use victim::Victim;
 
 use serde::Serialize;
 
-use flatwater_recording::{Basis, CauseBasis, DurationBasis, Gap, Note, Observed, OwnCost, outcome::WorkloadOutcome};
+use flatwater_recording::outcome::WorkloadOutcome;
+use flatwater_recording::{Basis, CauseBasis, DurationBasis, Gap, Note, Observed, OwnCost};
 
 /// The result of [`explain`]. `docs/json.md` publishes its JSON form.
 #[derive(Clone, Debug, Serialize)]

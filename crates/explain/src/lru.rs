@@ -2,7 +2,8 @@
 
 use super::cause::CauseId;
 use super::{Evidence, Finding};
-use flatwater_recording::{Recording, knob::lru_gen_runs};
+use flatwater_recording::Recording;
+use flatwater_recording::knob::lru_gen_runs;
 
 /// mm/vmscan.c, 6.1: shrink_inactive_list and shrink_active_list.
 const LISTS: &str = "the active and inactive lists ran: pgscan counts each page that was examined on an inactive list, \

@@ -6,7 +6,8 @@ use hdrhistogram::Histogram;
 
 use super::sums::add_to;
 use super::{Operation, PartlyTimed, Percentiles, SlowOnly};
-use flatwater_recording::{EventKind, LatencyBucket, OpKind, Recording, histogram, short_sort::ShortSort};
+use flatwater_recording::short_sort::ShortSort;
+use flatwater_recording::{EventKind, LatencyBucket, OpKind, Recording, histogram};
 
 struct Merged {
     from_start: Histogram<u64>,

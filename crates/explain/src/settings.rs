@@ -3,12 +3,10 @@
 //! The header has the settings at the start; events have later changes (a scenario's timeline).
 
 use super::{Evidence, Finding, Fix};
-use flatwater_recording::{
-    EventKind, Recording, Setup, Source,
-    knob::{self, Key, KnobKind, KnobPlace},
-    short_sort::ShortSort,
-    units::Bytes,
-};
+use flatwater_recording::knob::{self, Key, KnobKind, KnobPlace};
+use flatwater_recording::short_sort::ShortSort;
+use flatwater_recording::units::Bytes;
+use flatwater_recording::{EventKind, Recording, Setup, Source};
 
 /// The settings at the start and after each change, as (since when, settings) by time.
 fn course(recording: &Recording) -> Vec<(u64, Setup)> {

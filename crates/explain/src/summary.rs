@@ -2,11 +2,9 @@
 
 use std::collections::{BTreeMap, HashMap};
 
-use flatwater_recording::{
-    Call, Cause, Recording, Task, WatchedProcess,
-    short_sort::ShortSort,
-    summary::{Blame, Summarizer, SummaryOrigin, SummaryRow, Whose},
-};
+use flatwater_recording::short_sort::ShortSort;
+use flatwater_recording::summary::{Blame, Summarizer, SummaryOrigin, SummaryRow, Whose};
+use flatwater_recording::{Call, Cause, Recording, Task, WatchedProcess};
 
 use super::aggressor::{Links, Party, Share, segment};
 
@@ -120,7 +118,8 @@ fn blame(charge: &Share<'_>) -> Blame {
 
 #[cfg(test)]
 mod tests {
-    use flatwater_recording::{Cause, OpKind, summary::SummaryOrigin};
+    use flatwater_recording::summary::SummaryOrigin;
+    use flatwater_recording::{Cause, OpKind};
 
     use super::of;
     use crate::testing::RecordingBuilder;

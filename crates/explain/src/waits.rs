@@ -5,7 +5,9 @@ use super::Finding;
 use super::cause::CauseId;
 use super::facts::Facts;
 use crate::Evidence;
-use flatwater_recording::{Entity, Table, schema::Column, units::Nanos};
+use flatwater_recording::schema::Column;
+use flatwater_recording::units::Nanos;
+use flatwater_recording::{Entity, Table};
 
 /// Every thread on any machine waits for less than this share of the recorded time.
 const SHARE_MIN: f64 = 0.01;

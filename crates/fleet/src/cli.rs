@@ -9,10 +9,11 @@ use chrono::Utc;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::{Parser, Subcommand};
 use flatwater_experiment::verdict::Verdict;
+use flatwater_recording::printable;
+use flatwater_recording::summary::HourStart;
 use flatwater_recording::units::Bytes;
 #[cfg(feature = "ask")]
 use flatwater_recording::units::Nanos;
-use flatwater_recording::{printable, summary::HourStart};
 
 #[cfg(feature = "ballista")]
 use crate::ask::Cluster;

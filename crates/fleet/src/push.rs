@@ -11,10 +11,8 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use chrono::Utc;
-use flatwater_recording::{
-    Recording,
-    summary::{self, SummaryRow},
-};
+use flatwater_recording::Recording;
+use flatwater_recording::summary::{self, SummaryRow};
 use flatwater_safefs::{Dir, Limited, Refusal, read_regular};
 use object_store::{ObjectStoreExt, PutPayload};
 use rustix::fs::FileType;

@@ -9,7 +9,8 @@ use std::fmt::Write;
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
 use flatwater_experiment::verdict::Ratio;
-use flatwater_recording::{printable, summary::HourStart};
+use flatwater_recording::printable;
+use flatwater_recording::summary::HourStart;
 
 use crate::ask::{escaped, human};
 use crate::judge::facts::{HostFacts, HourFacts, Kept};

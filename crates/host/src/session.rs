@@ -9,10 +9,9 @@ use super::proc::mounts;
 use super::sampler::SamplerOptions;
 use super::tracer::{TraceOptions, Traced, Tracer};
 use super::waits::Span;
-use flatwater_recording::{
-    Event, EventKind, Finished, Gap, Header, Imitation, Note, OwnCost, RecordingWriter, Series,
-    outcome::WorkloadOutcome, units::Nanos,
-};
+use flatwater_recording::outcome::WorkloadOutcome;
+use flatwater_recording::units::Nanos;
+use flatwater_recording::{Event, EventKind, Finished, Gap, Header, Imitation, Note, OwnCost, RecordingWriter, Series};
 use flatwater_safefs::Dir;
 use flatwater_workload::outcome::levels;
 

@@ -4,10 +4,8 @@
 use std::fs;
 use std::path::Path;
 
-use flatwater_recording::{
-    Cause, Gap, Hook, HookState, HookStatus,
-    schema::{cgroup, vmstat},
-};
+use flatwater_recording::schema::{cgroup, vmstat};
+use flatwater_recording::{Cause, Gap, Hook, HookState, HookStatus};
 use serde::Serialize;
 
 /// How well a cause can be seen; best first.

@@ -11,10 +11,8 @@ use super::text::{Cursor, Line};
 use super::when::SECOND_NS;
 use super::{FormatKind, Importer};
 use crate::anchors::{Anchor, DIGITS};
-use flatwater_recording::{
-    Entity, OpKind, Table,
-    schema::{Column, disks},
-};
+use flatwater_recording::schema::{Column, disks};
+use flatwater_recording::{Entity, OpKind, Table};
 
 pub const BLKPARSE: Importer = Importer {
     name: "blkparse",

@@ -9,10 +9,8 @@ use super::text::Cursor;
 use super::when::SECOND_NS;
 use super::{FormatKind, Importer, best};
 use crate::anchors::Anchor;
-use flatwater_recording::{
-    Basis, Cause, Entity, OpKind, Table,
-    schema::{Column, disks},
-};
+use flatwater_recording::schema::{Column, disks};
+use flatwater_recording::{Basis, Cause, Entity, OpKind, Table};
 
 pub const OSD_PERF: Importer = Importer {
     name: "ceph-osd-perf",

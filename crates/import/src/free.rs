@@ -7,10 +7,8 @@ use super::number::{number, size};
 use super::text::{Cursor, Line, Token};
 use super::{FormatKind, Importer};
 use crate::anchors::Anchor;
-use flatwater_recording::{
-    Entity, Table,
-    schema::{Column, meminfo},
-};
+use flatwater_recording::schema::{Column, meminfo};
+use flatwater_recording::{Entity, Table};
 
 pub const IMPORTER: Importer = Importer {
     name: "free",

@@ -14,10 +14,8 @@ use super::text::{Cursor, Line, Token};
 use super::when::{SECOND_NS, When, stamp};
 use super::{FormatKind, Importer};
 use crate::anchors::Anchor;
-use flatwater_recording::{
-    Entity, Table,
-    schema::{Column, disks},
-};
+use flatwater_recording::schema::{Column, disks};
+use flatwater_recording::{Entity, Table};
 
 pub const IMPORTER: Importer = Importer {
     name: "iostat",

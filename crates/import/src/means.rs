@@ -5,7 +5,8 @@ use std::collections::BTreeMap;
 
 use super::builder::{Builder, Cell};
 use super::when::SECOND_NS;
-use flatwater_recording::{Entity, Table, schema::Column};
+use flatwater_recording::schema::Column;
+use flatwater_recording::{Entity, Table};
 
 /// Maximum rows: more than a paste has.
 const ROWS_MAX: usize = 1_000_000;

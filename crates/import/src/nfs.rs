@@ -14,10 +14,8 @@ use super::text::Cursor;
 use super::when::stamp;
 use super::{FormatKind, Importer, is_of_another};
 use crate::anchors::Anchor;
-use flatwater_recording::{
-    DeviceTrouble, Entity, EventKind, Table,
-    schema::{Column, disks},
-};
+use flatwater_recording::schema::{Column, disks};
+use flatwater_recording::{DeviceTrouble, Entity, EventKind, Table};
 
 pub const NFSIOSTAT: Importer = Importer {
     name: "nfsiostat",

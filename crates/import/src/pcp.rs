@@ -9,10 +9,8 @@ use super::tool::Intervals;
 use super::when::{SECOND_NS, When, Zero, clock};
 use super::{FormatKind, Importer, is_of_another};
 use crate::anchors::Anchor;
-use flatwater_recording::{
-    ColumnKind, Entity,
-    schema::{Column, cpu, disks, meminfo, vmstat},
-};
+use flatwater_recording::schema::{Column, cpu, disks, meminfo, vmstat};
+use flatwater_recording::{ColumnKind, Entity};
 
 pub const IMPORTER: Importer = Importer {
     name: "pmrep",

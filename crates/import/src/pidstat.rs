@@ -10,10 +10,8 @@ use super::text::{Cursor, Line, Token};
 use super::when::{DAY_NS, SECOND_NS, Zero, epoch};
 use super::{FormatKind, Importer};
 use crate::anchors::Anchor;
-use flatwater_recording::{
-    Entity, Table,
-    schema::{Column, workload},
-};
+use flatwater_recording::schema::{Column, workload};
+use flatwater_recording::{Entity, Table};
 
 pub const IMPORTER: Importer = Importer {
     name: "pidstat",

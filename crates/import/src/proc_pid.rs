@@ -6,10 +6,8 @@ use super::number::count;
 use super::text::Cursor;
 use super::{FormatKind, Importer};
 use crate::anchors::Anchor;
-use flatwater_recording::{
-    Entity, ReportedBy, SampledTask, Table,
-    schema::{Column, workload},
-};
+use flatwater_recording::schema::{Column, workload};
+use flatwater_recording::{Entity, ReportedBy, SampledTask, Table};
 
 pub const IMPORTER: Importer = Importer {
     name: "proc-pid",

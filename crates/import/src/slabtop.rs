@@ -6,10 +6,8 @@ use super::number::{count, size};
 use super::text::{Cursor, Line, Token};
 use super::{FormatKind, Importer};
 use crate::anchors::{Anchor, DIGITS};
-use flatwater_recording::{
-    Entity, Table,
-    schema::{Column, slabs},
-};
+use flatwater_recording::schema::{Column, slabs};
+use flatwater_recording::{Entity, Table};
 
 pub const IMPORTER: Importer = Importer {
     name: "slabtop",

@@ -13,10 +13,8 @@ use super::text::{Cursor, Line, Token};
 use super::when::{DAY_NS, SECOND_NS, Zero, clock, iso};
 use super::{FormatKind, Importer};
 use crate::anchors::{Anchor, DIGITS};
-use flatwater_recording::{
-    Entity, EventKind, Table,
-    schema::{Column, cpu, meminfo, vmstat},
-};
+use flatwater_recording::schema::{Column, cpu, meminfo, vmstat};
+use flatwater_recording::{Entity, EventKind, Table};
 
 pub const IMPORTER: Importer = Importer {
     name: "vmstat",

@@ -7,10 +7,8 @@ use super::number::{count, leading};
 use super::text::{Cursor, Line, Token};
 use super::{FormatKind, Importer, is_of_another};
 use crate::anchors::Anchor;
-use flatwater_recording::{
-    Entity, Table,
-    schema::{Column, cpu, disks, meminfo, slabs, vmstat},
-};
+use flatwater_recording::schema::{Column, cpu, disks, meminfo, slabs, vmstat};
+use flatwater_recording::{Entity, Table};
 
 pub const IMPORTER: Importer = Importer {
     name: "vmstat-modes",

@@ -6,10 +6,8 @@
 //! time.
 
 use super::rows::{Interval, Readings};
-use flatwater_recording::{
-    Rows, Series, SeriesColumn,
-    schema::{Column, vmstat},
-};
+use flatwater_recording::schema::{Column, vmstat};
+use flatwater_recording::{Rows, Series, SeriesColumn};
 
 /// The counters of reclaimed pages of this kernel. khugepaged and proactive reclaim have separate counters for scanned
 /// and for reclaimed pages and are part of neither sum, so that %vmeff compares like with like.

@@ -4,10 +4,8 @@
 use super::rows::Readings;
 use super::{Format, Options, ReportError, facts};
 use flatwater_explain::Explanation;
-use flatwater_recording::{
-    Entity, Recording, Table,
-    schema::{Column, meminfo},
-};
+use flatwater_recording::schema::{Column, meminfo};
+use flatwater_recording::{Entity, Recording, Table};
 
 pub const FORMAT: Format =
     Format { name: "free", sentence: "`free` at the end, old or new layout (--table old, new).", render };

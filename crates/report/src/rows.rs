@@ -2,7 +2,8 @@
 
 use chrono::DateTime;
 
-use flatwater_recording::{Header, Recording, Rows, Table, schema::ColumnKey};
+use flatwater_recording::schema::ColumnKey;
+use flatwater_recording::{Header, Recording, Rows, Table};
 
 /// The interval of one row, on the recording's clock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,14 +1,12 @@
 //! The results of the workloads as tables, for the terminal and for the page.
 
 use super::numbers::{count, plain, size, time};
-use flatwater_recording::{
-    Recording, Table as SampledTable,
-    outcome::{
-        BulkOutcome, CheckpointOutcome, GraphdbOutcome, JournalOutcome, MaildirOutcome, MemoryMoment, SdetOutcome,
-        WorkloadOutcome,
-    },
-    schema::slabs,
+use flatwater_recording::outcome::{
+    BulkOutcome, CheckpointOutcome, GraphdbOutcome, JournalOutcome, MaildirOutcome, MemoryMoment, SdetOutcome,
+    WorkloadOutcome,
 };
+use flatwater_recording::schema::slabs;
+use flatwater_recording::{Recording, Table as SampledTable};
 
 /// A table to print.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -4,10 +4,8 @@
 use super::rows::{Interval, Readings, grid};
 use super::{Format, Options, ReportError, facts};
 use flatwater_explain::Explanation;
-use flatwater_recording::{
-    Entity, Recording, Rows, Table,
-    schema::{Column, cpu, meminfo, vmstat},
-};
+use flatwater_recording::schema::{Column, cpu, meminfo, vmstat};
+use flatwater_recording::{Entity, Recording, Rows, Table};
 
 pub const FORMAT: Format =
     Format { name: "vmstat", sentence: "procps' vmstat, one row per interval, from the samples.", render };

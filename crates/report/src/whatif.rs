@@ -3,10 +3,8 @@
 use super::numbers::{count, share, size, time};
 use super::text::hanging;
 use flatwater_experiment::whatif::{self, Sweep, Tried};
-use flatwater_recording::{
-    knob::{self, KnobKind},
-    units::{Bytes, Nanos},
-};
+use flatwater_recording::knob::{self, KnobKind};
+use flatwater_recording::units::{Bytes, Nanos};
 
 /// The question and the result of a what-if. All figures come from the model.
 #[derive(Clone, Debug)]

@@ -2,9 +2,10 @@
 
 use std::collections::BTreeSet;
 
+use flatwater_recording::units::Nanos;
 use flatwater_recording::{
     Call, Clock, Event, EventKind, Finished, Gap, Header, Note, OwnCost, RecordingWriter, Request, Stack, StackId,
-    Waited, WriteError, units::Nanos,
+    Waited, WriteError,
 };
 use flatwater_safefs::{Dir, Refusal};
 

@@ -6,11 +6,11 @@ use std::collections::{HashMap, HashSet};
 use std::hash::BuildHasher;
 use std::time::SystemTime;
 
-use flatwater_recording::{
-    Call, Cause, Header,
-    short_sort::ShortSort,
-    summary::{self, Blame, HourStart, Summarizer, SummaryError, SummaryOrigin, SummaryRow, Whose},
+use flatwater_recording::short_sort::ShortSort;
+use flatwater_recording::summary::{
+    self, Blame, HourStart, Summarizer, SummaryError, SummaryOrigin, SummaryRow, Whose,
 };
+use flatwater_recording::{Call, Cause, Header};
 use flatwater_safefs::Refusal;
 
 use crate::account::Account;
@@ -171,7 +171,8 @@ fn blame(victim: &Owner, who: &Owner) -> Blame {
 
 #[cfg(test)]
 mod tests {
-    use flatwater_recording::{AccessKind, Call, Cause, Header, Observed, OpKind, Segment, summary::SummaryRow};
+    use flatwater_recording::summary::SummaryRow;
+    use flatwater_recording::{AccessKind, Call, Cause, Header, Observed, OpKind, Segment};
 
     use super::{Hourly, NAMES_MAX};
     use crate::aggressor::Share;

@@ -4,7 +4,8 @@
 //! the same meaning everywhere.
 
 use super::Op;
-use flatwater_recording::{Series, outcome::WorkloadOutcome};
+use flatwater_recording::Series;
+use flatwater_recording::outcome::WorkloadOutcome;
 
 /// One operation that an actor performed. Marks are operations that take no time.
 #[derive(Clone, Copy, Debug)]

@@ -1,9 +1,7 @@
 //! The metrics that are compared: which columns of which tables they sum, and their values over time.
 
-use flatwater_recording::{
-    Entity, Recording, Series, Source, Table, Values,
-    schema::{Column, cgroup, disks, nodes, slabs, vmstat},
-};
+use flatwater_recording::schema::{Column, cgroup, disks, nodes, slabs, vmstat};
+use flatwater_recording::{Entity, Recording, Series, Source, Table, Values};
 
 /// How a metric is compared.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -7,9 +7,9 @@ use super::printable;
 use super::words::Classes;
 use flatwater_explain::Explanation;
 use flatwater_explain::aggressor::Means;
+use flatwater_recording::short_sort::ShortSort;
 use flatwater_recording::{
     GroupRole, OperationFiles, OperationKind, Operations, OwnerBasis, QueueOwner, Recording, RequestOp, classes_of,
-    short_sort::ShortSort,
 };
 
 const VICTIMS_MAX: usize = 3;

@@ -1,9 +1,7 @@
 //! Estimates the speed of a recording's device from its counters while it was busy.
 
-use flatwater_recording::{
-    Entity, Recording, Rows, Table,
-    schema::{Column, disks},
-};
+use flatwater_recording::schema::{Column, disks};
+use flatwater_recording::{Entity, Recording, Rows, Table};
 
 /// Least number of requests of a recording, and of an interval between two samples, that say something about the
 /// device.

@@ -15,10 +15,8 @@ pub use copies::search_copies;
 pub use search::{COMBINATIONS_MAX, Tried, combinations, search};
 
 use crate::figure;
-use flatwater_recording::{
-    OpKind,
-    knob::{self, KnobError, KnobKind},
-};
+use flatwater_recording::OpKind;
+use flatwater_recording::knob::{self, KnobError, KnobKind};
 
 /// A knob and the values to try.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -1,11 +1,9 @@
 //! Makes a scenario of a recording: machine, settings and operations as recorded, and a sentence for each assumption.
 
 use super::{cgroup_memory, device, machine};
-use flatwater_recording::{
-    Entity, Header, Recording, Source, Table,
-    schema::{Column, meminfo},
-    units::{Bytes, Nanos},
-};
+use flatwater_recording::schema::{Column, meminfo};
+use flatwater_recording::units::{Bytes, Nanos};
+use flatwater_recording::{Entity, Header, Recording, Source, Table};
 use flatwater_workload::scenario::{DiskSpec, Scenario, ScenarioError, SetError};
 
 /// A scenario, and its assumptions, one sentence each.

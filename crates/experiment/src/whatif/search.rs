@@ -8,11 +8,9 @@ use rand_pcg::Pcg64;
 use serde::{Deserialize, Serialize};
 
 use super::{Goal, Sweep, WhatifError};
-use flatwater_recording::{
-    Entity, PackedHistogram, Recording, Setup, Table,
-    schema::{Column, cpu, meminfo, vmstat},
-    short_sort::ShortSort,
-};
+use flatwater_recording::schema::{Column, cpu, meminfo, vmstat};
+use flatwater_recording::short_sort::ShortSort;
+use flatwater_recording::{Entity, PackedHistogram, Recording, Setup, Table};
 use flatwater_workload::scenario::Scenario;
 
 /// A combination of settings and the figures of the run.

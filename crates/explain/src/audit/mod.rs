@@ -11,10 +11,8 @@ use flatwater_recording::short_sort::ShortSort;
 use serde::Serialize;
 
 use super::{CauseId, Evidence, Fix};
-use flatwater_recording::{
-    Entity, Recording, Table,
-    schema::{Column, meminfo, vmstat},
-};
+use flatwater_recording::schema::{Column, meminfo, vmstat};
+use flatwater_recording::{Entity, Recording, Table};
 
 /// How serious the advice is, most serious first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]

@@ -4,11 +4,9 @@ use super::{CauseEntry, CauseId};
 use crate::aggressor::Evicted;
 use crate::facts::Facts;
 use crate::{Evidence, Finding, Fix};
-use flatwater_recording::{
-    Cause, Rows, Table,
-    schema::{Column, cgroup},
-    units::{Bytes, Nanos},
-};
+use flatwater_recording::schema::{Column, cgroup};
+use flatwater_recording::units::{Bytes, Nanos};
+use flatwater_recording::{Cause, Rows, Table};
 
 /// A cgroup is at its limit from this usage on: charges come in batches of 32 or 64 pages per CPU.
 const FULL_SHARE_MIN: f64 = 0.97;

@@ -4,10 +4,8 @@ use super::{CauseEntry, CauseId};
 use crate::facts::Facts;
 use crate::sums::total;
 use crate::{Evidence, Finding, Fix};
-use flatwater_recording::{
-    outcome::{CheckpointRow, WorkloadOutcome},
-    units::Nanos,
-};
+use flatwater_recording::outcome::{CheckpointRow, WorkloadOutcome};
+use flatwater_recording::units::Nanos;
 
 /// Users notice this long without any transaction.
 const CRITICAL_NS_MIN: u64 = 500_000_000;

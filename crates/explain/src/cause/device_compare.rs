@@ -8,10 +8,8 @@ use std::collections::HashMap;
 use crate::counters::{Point, lasting};
 use crate::facts::Facts;
 use crate::{Evidence, Finding};
-use flatwater_recording::{
-    Table,
-    schema::{Column, disks},
-};
+use flatwater_recording::Table;
+use flatwater_recording::schema::{Column, disks};
 
 use super::{CauseId, device_slow};
 

@@ -5,11 +5,9 @@ use crate::disks::Busy;
 use crate::facts::Facts;
 use crate::fix;
 use crate::{Evidence, Finding, Fix};
-use flatwater_recording::{
-    Cause, RequestOp, Table,
-    schema::{Column, disks},
-    units::Nanos,
-};
+use flatwater_recording::schema::{Column, disks};
+use flatwater_recording::units::Nanos;
+use flatwater_recording::{Cause, RequestOp, Table};
 
 const QUEUED: &str = "the awaited request waited for others, in the device's queue or beside them at the device";
 const AWAIT_MS_MIN: f64 = 50.0;

@@ -9,11 +9,9 @@ use crate::facts::Facts;
 use crate::hung::{self, Hung};
 use crate::sums::add_to;
 use crate::{Evidence, Finding, Fix, finding, trouble};
-use flatwater_recording::{
-    Cause, Table,
-    schema::{Column, cpu, disks, vmstat},
-    units::Nanos,
-};
+use flatwater_recording::schema::{Column, cpu, disks, vmstat};
+use flatwater_recording::units::Nanos;
+use flatwater_recording::{Cause, Table};
 
 pub const ENTRY: CauseEntry = CauseEntry {
     name: "device-slow",

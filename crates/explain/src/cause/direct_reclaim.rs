@@ -4,10 +4,8 @@ use super::{CauseEntry, CauseId, swap_storm, zone_reclaim_thrash};
 use crate::counters::{Scan, Scans};
 use crate::facts::Facts;
 use crate::{Evidence, Finding, Fix, finding};
-use flatwater_recording::{
-    Cause,
-    schema::{Column, vmstat},
-};
+use flatwater_recording::Cause;
+use flatwater_recording::schema::{Column, vmstat};
 
 pub const ENTRY: CauseEntry = CauseEntry {
     name: "direct-reclaim",

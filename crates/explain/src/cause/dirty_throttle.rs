@@ -3,11 +3,9 @@
 use super::{CauseEntry, CauseId, unfair_throttling};
 use crate::facts::Facts;
 use crate::{Evidence, Finding, Fix, finding};
-use flatwater_recording::{
-    Cause,
-    schema::{Column, meminfo, vmstat},
-    units::{Bytes, Nanos},
-};
+use flatwater_recording::Cause;
+use flatwater_recording::schema::{Column, meminfo, vmstat};
+use flatwater_recording::units::{Bytes, Nanos};
 use std::collections::BTreeMap;
 
 pub const ENTRY: CauseEntry = CauseEntry {

@@ -5,11 +5,9 @@ use super::{CauseEntry, CauseId};
 use crate::counters::{Point, Track};
 use crate::facts::Facts;
 use crate::{Evidence, Finding, Fix};
-use flatwater_recording::{
-    Cause, Source,
-    schema::{Column, cpu},
-    units::Nanos,
-};
+use flatwater_recording::schema::{Column, cpu};
+use flatwater_recording::units::Nanos;
+use flatwater_recording::{Cause, Source};
 
 const MEAN_SHARE_MIN: f64 = 0.05;
 const PEAK_SHARE: f64 = 0.1;

@@ -3,11 +3,9 @@
 use super::{CauseEntry, CauseId};
 use crate::facts::Facts;
 use crate::{Evidence, Finding, Fix};
-use flatwater_recording::{
-    Rows, Source, Table,
-    schema::{Column, cgroup, disks},
-    units::{Bytes, Nanos},
-};
+use flatwater_recording::schema::{Column, cgroup, disks};
+use flatwater_recording::units::{Bytes, Nanos};
+use flatwater_recording::{Rows, Source, Table};
 
 pub const ENTRY: CauseEntry = CauseEntry {
     name: "io-throttle",

@@ -3,10 +3,8 @@
 use super::{CauseEntry, CauseId};
 use crate::facts::Facts;
 use crate::{Evidence, Finding, Fix};
-use flatwater_recording::{
-    Table,
-    schema::{Column, meminfo, zones},
-};
+use flatwater_recording::Table;
+use flatwater_recording::schema::{Column, meminfo, zones};
 
 const LOW_FREE_SHARE_MAX: f64 = 0.05;
 /// 64 MiB.

@@ -3,11 +3,9 @@
 use super::{CauseEntry, CauseId};
 use crate::facts::Facts;
 use crate::{Evidence, Finding, Fix};
-use flatwater_recording::{
-    Cause, Event, EventKind, Note, Recording, Source, Table,
-    schema::{Column, cgroup, vmstat},
-    units::Bytes,
-};
+use flatwater_recording::schema::{Column, cgroup, vmstat};
+use flatwater_recording::units::Bytes;
+use flatwater_recording::{Cause, Event, EventKind, Note, Recording, Source, Table};
 
 pub const ENTRY: CauseEntry = CauseEntry {
     name: "out-of-memory",

@@ -3,11 +3,9 @@
 use super::{CauseEntry, CauseId};
 use crate::facts::Facts;
 use crate::{Evidence, Finding, Fix};
-use flatwater_recording::{
-    Table,
-    schema::{Column, meminfo, vmstat, zones},
-    units::Bytes,
-};
+use flatwater_recording::Table;
+use flatwater_recording::schema::{Column, meminfo, vmstat, zones};
+use flatwater_recording::units::Bytes;
 
 /// Minimum share of memory without an owner.
 const UNACCOUNTED_SHARE_MIN: f64 = 0.2;

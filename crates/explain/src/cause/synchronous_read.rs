@@ -3,11 +3,9 @@
 use super::{CauseEntry, CauseId};
 use crate::facts::Facts;
 use crate::{Evidence, Finding, Fix};
-use flatwater_recording::{
-    Cause, OpKind, Table,
-    schema::{Column, cpu, disks, vmstat, workload},
-    units::Nanos,
-};
+use flatwater_recording::schema::{Column, cpu, disks, vmstat, workload};
+use flatwater_recording::units::Nanos;
+use flatwater_recording::{Cause, OpKind, Table};
 
 pub const ENTRY: CauseEntry = CauseEntry {
     name: "synchronous-read",

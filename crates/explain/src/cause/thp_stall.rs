@@ -4,10 +4,8 @@ use super::{CauseEntry, CauseId};
 use crate::facts::Facts;
 use crate::settings;
 use crate::{Evidence, Finding, Fix};
-use flatwater_recording::{
-    Cause, Entity, Table,
-    schema::{Column, vmstat},
-};
+use flatwater_recording::schema::{Column, vmstat};
+use flatwater_recording::{Cause, Entity, Table};
 
 const STALLS_PER_S_MIN: f64 = 2.0;
 

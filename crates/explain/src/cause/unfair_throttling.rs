@@ -3,7 +3,9 @@
 use super::{CauseEntry, CauseId};
 use crate::facts::Facts;
 use crate::{Evidence, Finding, Fix};
-use flatwater_recording::{Call, Cause, FormatKind, OpKind, Source, outcome::WorkloadOutcome, units::Nanos};
+use flatwater_recording::outcome::WorkloadOutcome;
+use flatwater_recording::units::Nanos;
+use flatwater_recording::{Call, Cause, FormatKind, OpKind, Source};
 
 /// A write that takes this long is a stall on any device.
 const DELAY_NS_MIN: u64 = 500_000_000;

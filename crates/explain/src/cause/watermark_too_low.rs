@@ -4,10 +4,8 @@ use super::{CauseEntry, CauseId, direct_reclaim};
 use crate::facts::Facts;
 use crate::sums::total_signed;
 use crate::{Evidence, Finding, Fix};
-use flatwater_recording::{
-    Event, EventKind, Table,
-    schema::{Column, zones},
-};
+use flatwater_recording::schema::{Column, zones};
+use flatwater_recording::{Event, EventKind, Table};
 
 /// Below this share of a zone, a burst crosses the gap from min to low at once. The kernel's default since 4.6 is
 /// 0.1 % (watermark_scale_factor 10).

@@ -3,11 +3,9 @@
 use super::{IOWAIT_CALM, Matter, View};
 use crate::Evidence;
 use crate::facts::Facts;
-use flatwater_recording::{
-    OpKind, Recording, Table,
-    schema::{Column, cpu, disks, meminfo, vmstat, workload},
-    units::{Bytes, Nanos},
-};
+use flatwater_recording::schema::{Column, cpu, disks, meminfo, vmstat, workload};
+use flatwater_recording::units::{Bytes, Nanos};
+use flatwater_recording::{OpKind, Recording, Table};
 
 /// Time per request and mean queue up to which a device keeps up; a rotational disk takes some ms per request.
 const AWAIT_CALM_MS: f64 = 20.0;

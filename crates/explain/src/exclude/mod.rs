@@ -18,11 +18,9 @@ use super::counters::lasting;
 use super::facts::Facts;
 use super::operations::operations;
 use super::sums::total;
-use flatwater_recording::{
-    Cause, Table,
-    schema::{Column, cgroup, cpu, meminfo, vmstat, workload},
-    units::{Bytes, Nanos},
-};
+use flatwater_recording::schema::{Column, cgroup, cpu, meminfo, vmstat, workload};
+use flatwater_recording::units::{Bytes, Nanos};
+use flatwater_recording::{Cause, Table};
 
 /// The subject of a figure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]

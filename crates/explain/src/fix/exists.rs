@@ -1,10 +1,8 @@
 //! Whether the recorded machine has what an action changes: its kernel, its cgroup version, its file system, its disk.
 
-use flatwater_recording::{
-    CgroupFile, Controller, ControllerName,
-    knob::{self, Key, KnobPlace},
-    printable::is_hostile,
-};
+use flatwater_recording::knob::{self, Key, KnobPlace};
+use flatwater_recording::printable::is_hostile;
+use flatwater_recording::{CgroupFile, Controller, ControllerName};
 
 use super::action::{Action, Party, Resource};
 use super::place::Place;

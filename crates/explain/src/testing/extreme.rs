@@ -1,15 +1,14 @@
 //! Recordings whose numbers are the smallest, the largest, or random, as a damaged or hostile file may hold.
 
+use flatwater_recording::outcome::{
+    BulkDelay, BulkOutcome, BulkWriter, CheckpointOutcome, CheckpointRow, JournalOutcome, JournalWriter,
+    MaildirOutcome, MemoryMoment, WorkloadOutcome,
+};
 use flatwater_recording::{
     Call, Cause, CauseBasis, CpuOwner, Dirtier, DurationBasis, Entity, Event, EventKind, FormatKind, ImportSummary,
     LatencyBucket, MemoryUser, NodeShape, Noise, OpKind, PackedHistogram, QueueAhead, QueueOwner, Recording,
     ReportedBy, Request, RequestOp, SampledTask, Segment, Series, Source, Stack, StackId, Table, Task, Wait, WakerKind,
-    WatchedProcess, histogram,
-    outcome::{
-        BulkDelay, BulkOutcome, BulkWriter, CheckpointOutcome, CheckpointRow, JournalOutcome, JournalWriter,
-        MaildirOutcome, MemoryMoment, WorkloadOutcome,
-    },
-    schema,
+    WatchedProcess, histogram, schema,
 };
 
 /// Rows of each sampled table, and of each list.

@@ -3,10 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use arrow::record_batch::RecordBatch;
-use flatwater_recording::{
-    Cause,
-    summary::{HourStart, SummaryOrigin, SummaryRow},
-};
+use flatwater_recording::Cause;
+use flatwater_recording::summary::{HourStart, SummaryOrigin, SummaryRow};
 
 use crate::left_out::{LeftOut, Why};
 use crate::store::{self, Fleet};

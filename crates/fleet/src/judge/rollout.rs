@@ -4,10 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 use flatwater_experiment::verdict::{Ratio, Verdict};
-use flatwater_recording::{
-    printable,
-    summary::{HourStart, SummaryRow},
-};
+use flatwater_recording::printable;
+use flatwater_recording::summary::{HourStart, SummaryRow};
 use serde::Serialize;
 
 use super::facts::{Config, Facts};

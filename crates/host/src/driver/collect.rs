@@ -6,10 +6,8 @@ use hdrhistogram::Histogram;
 
 use super::actor::{Batch, Failure, Performed};
 use super::append::PrecursorReport;
-use flatwater_recording::{
-    Call, HIGHEST_NS, LatencyBucket, OpKind, PackedHistogram, Segment, Series, histogram,
-    outcome::{JournalOutcome, WorkloadOutcome},
-};
+use flatwater_recording::outcome::{JournalOutcome, WorkloadOutcome};
+use flatwater_recording::{Call, HIGHEST_NS, LatencyBucket, OpKind, PackedHistogram, Segment, Series, histogram};
 use flatwater_workload::Op;
 use flatwater_workload::observe::{Observation, Observe};
 

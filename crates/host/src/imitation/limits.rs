@@ -8,10 +8,8 @@ use std::path::{Path, PathBuf};
 use crate::proc::mounts::{self, Mount};
 use crate::sampler::devices_of;
 use crate::setup::knobs::{self, Device};
-use flatwater_recording::{
-    Limit,
-    knob::{self, KnobPlace},
-};
+use flatwater_recording::Limit;
+use flatwater_recording::knob::{self, KnobPlace};
 
 /// Look for limits at most this many levels up.
 const LEVELS_MAX: usize = 16;

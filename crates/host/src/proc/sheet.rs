@@ -4,10 +4,8 @@
 //! and searches only if another one comes.
 
 use super::text::same;
-use flatwater_recording::{
-    ColumnKind, Entity, Gap, Series, SeriesColumn, Table,
-    schema::{Column, ColumnKey, stored},
-};
+use flatwater_recording::schema::{Column, ColumnKey, stored};
+use flatwater_recording::{ColumnKind, Entity, Gap, Series, SeriesColumn, Table};
 
 /// Marks a cell without a value. No kernel counter has this value.
 const ABSENT: i64 = i64::MIN;

@@ -7,10 +7,8 @@ use super::options::SamplerOptions;
 use super::target::TargetCgroup;
 use crate::proc::KernelFile;
 use crate::proc::cgroup::{self, CgroupFile};
-use flatwater_recording::{
-    Gap,
-    schema::{Column, writeback},
-};
+use flatwater_recording::Gap;
+use flatwater_recording::schema::{Column, writeback};
 
 /// The kind of a file, with the entity whose row it fills.
 #[derive(Clone, Debug)]

@@ -6,11 +6,9 @@ use std::path::{Path, PathBuf};
 use serde::{Deserialize, Serialize};
 
 use super::undo::KnobUndo;
-use flatwater_recording::{
-    Gap, Setup,
-    knob::{KNOBS, Knob, KnobKind, KnobPlace},
-    units::Bytes,
-};
+use flatwater_recording::knob::{KNOBS, Knob, KnobKind, KnobPlace};
+use flatwater_recording::units::Bytes;
+use flatwater_recording::{Gap, Setup};
 
 /// The block device under the scenario's directory.
 #[derive(Clone, Debug, PartialEq, Eq)]

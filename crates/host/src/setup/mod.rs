@@ -32,10 +32,8 @@ use place::Place;
 pub use restore::{Restored, recover, recover_as_successor};
 use undo::{Age, Undo, UndoLog};
 
-use flatwater_recording::{
-    EventKind, Setup,
-    knob::{self, Knob, KnobPlace},
-};
+use flatwater_recording::knob::{self, Knob, KnobPlace};
+use flatwater_recording::{EventKind, Setup};
 
 /// Where lines for the user go.
 pub type Log = Arc<dyn Fn(&str) + Send + Sync>;

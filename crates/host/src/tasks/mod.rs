@@ -12,10 +12,8 @@ use std::path::{Path, PathBuf};
 
 use delays::{Asker, Delays};
 
-use flatwater_recording::{
-    Entity, Gap, Series, Table,
-    schema::{Column, workload},
-};
+use flatwater_recording::schema::{Column, workload};
+use flatwater_recording::{Entity, Gap, Series, Table};
 
 /// Whose threads are read.
 #[derive(Clone, Debug)]

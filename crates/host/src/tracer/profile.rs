@@ -12,9 +12,8 @@ use super::calls::{self, OffsetArg};
 use super::layout::Member;
 use super::layout::{mirror_struct, text};
 use super::totals::class_bounds;
-use flatwater_recording::{
-    GroupRole, OpKind, OperationFiles, OperationKind, Operations, classes_text, short_sort::ShortSort,
-};
+use flatwater_recording::short_sort::ShortSort;
+use flatwater_recording::{GroupRole, OpKind, OperationFiles, OperationKind, Operations, classes_text};
 
 /// Sizes of the arrays, which the test of the structures compares.
 mod size {

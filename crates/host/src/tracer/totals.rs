@@ -10,7 +10,8 @@ use memmap2::{MmapOptions, MmapRaw};
 use super::calls;
 use super::error::TraceError;
 use super::hooks::refused;
-use flatwater_recording::{HIGHEST_NS, LatencyBucket, OpKind, PackedHistogram, histogram, short_sort::ShortSort};
+use flatwater_recording::short_sort::ShortSort;
+use flatwater_recording::{HIGHEST_NS, LatencyBucket, OpKind, PackedHistogram, histogram};
 
 const CLASSES: usize = 512;
 const ROWS: usize = 64;

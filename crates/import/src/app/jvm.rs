@@ -13,10 +13,8 @@ use crate::single_call::single_call;
 use crate::text::Cursor;
 use crate::when::{SECOND_NS, When, Zero};
 use crate::{FormatKind, Importer};
-use flatwater_recording::{
-    Basis, Cause, DurationBasis, Entity, OpKind, Segment, Table,
-    schema::{Column, workload},
-};
+use flatwater_recording::schema::{Column, workload};
+use flatwater_recording::{Basis, Cause, DurationBasis, Entity, OpKind, Segment, Table};
 
 pub const IMPORTER: Importer = Importer {
     name: "jvm-gc",

@@ -12,10 +12,8 @@ use crate::single_call::single_call;
 use crate::text::{Cursor, Line};
 use crate::when::{SECOND_NS, When, Zero, clock, stamp};
 use crate::{FormatKind, Importer};
-use flatwater_recording::{
-    Basis, Cause, Entity, EventKind, OpKind, Table,
-    schema::{Column, disks, meminfo, slabs, vmstat, workload},
-};
+use flatwater_recording::schema::{Column, disks, meminfo, slabs, vmstat, workload};
+use flatwater_recording::{Basis, Cause, Entity, EventKind, OpKind, Table};
 
 pub const IMPORTER: Importer = Importer {
     name: "bcc-table",

@@ -17,11 +17,11 @@ pub use understood::Ignored;
 
 use super::error::ImportError;
 use super::when::{SECOND_NS, When, Zero};
+use flatwater_recording::outcome::{BulkDelay, CheckpointRow};
+use flatwater_recording::schema::{self, Column, ColumnKey};
 use flatwater_recording::{
     Call, ColumnKind, Entity, EventKind, Gap, ImportSummary, LatencyBucket, Machine, NodeShape, SampledTask, Setup,
     Stack, StackId, Table,
-    outcome::{BulkDelay, CheckpointRow},
-    schema::{self, Column, ColumnKey},
 };
 
 /// Maximum cells (values of sampled tables) of one import; about 200 MB.

@@ -6,7 +6,8 @@ use super::place::Places;
 use super::{Builder, Placed, STUMBLED_MAX, Track};
 use crate::about;
 use crate::text::{Line, LineCounts, Text, shown};
-use flatwater_recording::{FormatKind, ImportSummary, SAMPLED_TASKS_MAX, SampledTask, TEXT_BYTES_MAX, symbol::meaning};
+use flatwater_recording::symbol::meaning;
+use flatwater_recording::{FormatKind, ImportSummary, SAMPLED_TASKS_MAX, SampledTask, TEXT_BYTES_MAX};
 
 /// Why a line outside the sections of formats is ignored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -5,10 +5,8 @@ use std::collections::{BTreeMap, HashMap};
 use super::line::Event;
 use crate::builder::{Builder, Cell, Track};
 use crate::latency_log::PerSecond;
-use flatwater_recording::{
-    Entity, OpKind, Table,
-    schema::{Column, disks},
-};
+use flatwater_recording::schema::{Column, disks};
+use flatwater_recording::{Entity, OpKind, Table};
 
 const PENDING_MAX: usize = 100_000;
 /// Maximum pairs of device and operation in one second.

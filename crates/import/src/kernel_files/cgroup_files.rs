@@ -8,10 +8,8 @@ use crate::error::ImportError;
 use crate::number::{count, rounded};
 use crate::text::Cursor;
 use crate::{FormatKind, Importer};
-use flatwater_recording::{
-    Entity, Table,
-    schema::{Column, cgroup, find},
-};
+use flatwater_recording::schema::{Column, cgroup, find};
+use flatwater_recording::{Entity, Table};
 
 pub const IMPORTER: Importer = Importer {
     name: "cgroup-files",

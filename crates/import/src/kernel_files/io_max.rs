@@ -7,10 +7,8 @@ use crate::error::ImportError;
 use crate::number::count;
 use crate::text::Cursor;
 use crate::{FormatKind, Importer};
-use flatwater_recording::{
-    Entity, Table,
-    schema::{Column, cgroup},
-};
+use flatwater_recording::schema::{Column, cgroup};
+use flatwater_recording::{Entity, Table};
 
 pub const IMPORTER: Importer = Importer {
     name: "io-max",
@@ -102,10 +100,8 @@ fn read(cursor: &mut Cursor<'_>, b: &mut Builder) -> Result<(), ImportError> {
 mod tests {
     use super::limits;
     use crate::import_texts;
-    use flatwater_recording::{
-        Table,
-        schema::{Column, cgroup},
-    };
+    use flatwater_recording::Table;
+    use flatwater_recording::schema::{Column, cgroup};
 
     fn read(text: &str, column: Column) -> Vec<(String, Option<i64>)> {
         let recording = import_texts(&[("f".to_owned(), text.into())]).expect("read").recording;

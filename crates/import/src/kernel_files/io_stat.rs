@@ -10,10 +10,8 @@ use crate::error::ImportError;
 use crate::number::count;
 use crate::text::Cursor;
 use crate::{FormatKind, Importer};
-use flatwater_recording::{
-    Entity, Table,
-    schema::{Column, cgroup},
-};
+use flatwater_recording::schema::{Column, cgroup};
+use flatwater_recording::{Entity, Table};
 
 pub const IMPORTER: Importer = Importer {
     name: "io-stat",

@@ -8,10 +8,8 @@ use crate::error::ImportError;
 use crate::number::{number, rounded};
 use crate::text::{Cursor, Line};
 use crate::{FormatKind, Importer};
-use flatwater_recording::{
-    Entity, Table,
-    schema::{Column, pressure},
-};
+use flatwater_recording::schema::{Column, pressure};
+use flatwater_recording::{Entity, Table};
 
 pub const IMPORTER: Importer = Importer {
     name: "pressure",

@@ -6,10 +6,8 @@ use crate::error::ImportError;
 use crate::number::count;
 use crate::text::{Cursor, Line, Token};
 use crate::{FormatKind, Importer};
-use flatwater_recording::{
-    Entity, Table,
-    schema::{Column, slabs},
-};
+use flatwater_recording::schema::{Column, slabs};
+use flatwater_recording::{Entity, Table};
 
 pub const IMPORTER: Importer = Importer {
     name: "slabinfo",

@@ -5,10 +5,8 @@ use crate::builder::{Builder, Cell, Track};
 use crate::error::ImportError;
 use crate::number::{count, leading, number};
 use crate::text::Line;
-use flatwater_recording::{
-    Entity, Table,
-    schema::{Column, cgroup, meminfo, vmstat},
-};
+use flatwater_recording::schema::{Column, cgroup, meminfo, vmstat};
+use flatwater_recording::{Entity, Table};
 
 #[derive(Debug, Default)]
 pub struct Memory {

@@ -4,10 +4,8 @@ use super::columns::{Kind, Report, meaning};
 use crate::builder::{Builder, Cell, Track};
 use crate::number::rounded;
 use crate::when::DAY_NS;
-use flatwater_recording::{
-    Entity,
-    schema::{Column, meminfo},
-};
+use flatwater_recording::Entity;
+use flatwater_recording::schema::{Column, meminfo};
 
 /// The interval over which a reading is a mean.
 #[derive(Clone, Copy, Debug)]

@@ -16,10 +16,8 @@ use crate::sar::columns::Report;
 use crate::text::{Cursor, Line};
 use crate::when::{SECOND_NS, When, Zero, clock, date};
 use crate::{FormatKind, Importer};
-use flatwater_recording::{
-    Entity, Table,
-    schema::{Column, meminfo, vmstat},
-};
+use flatwater_recording::schema::{Column, meminfo, vmstat};
+use flatwater_recording::{Entity, Table};
 
 pub const IMPORTER: Importer = Importer {
     name: "atop",

@@ -11,10 +11,8 @@ use crate::sar::columns::Report;
 use crate::text::{Cursor, Line};
 use crate::when::{DAY_NS, SECOND_NS, When, Zero, clock, date};
 use crate::{FormatKind, Importer};
-use flatwater_recording::{
-    Entity, Table,
-    schema::{Column, cpu, meminfo},
-};
+use flatwater_recording::schema::{Column, cpu, meminfo};
+use flatwater_recording::{Entity, Table};
 
 pub const IMPORTER: Importer = Importer {
     name: "collectl",

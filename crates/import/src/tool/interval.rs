@@ -6,7 +6,8 @@ use crate::builder::{Builder, Cell, Track};
 use crate::sar::columns::Report;
 use crate::sar::{Interval, push};
 use crate::when::{DAY_NS, SECOND_NS, When, Zero};
-use flatwater_recording::{Entity, Table, schema::ColumnKey};
+use flatwater_recording::schema::ColumnKey;
+use flatwater_recording::{Entity, Table};
 
 /// Longest interval between two rows of one run of a monitor.
 const INTERVAL_NS_MAX: i64 = 600 * SECOND_NS;

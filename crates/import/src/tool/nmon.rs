@@ -12,10 +12,8 @@ use crate::sar::columns::Report;
 use crate::text::Cursor;
 use crate::when::{DAY_NS, SECOND_NS, When, Zero, clock, days, month};
 use crate::{FormatKind, Importer};
-use flatwater_recording::{
-    Entity, Table,
-    schema::{Column, meminfo, vmstat},
-};
+use flatwater_recording::schema::{Column, meminfo, vmstat};
+use flatwater_recording::{Entity, Table};
 
 pub const IMPORTER: Importer = Importer {
     name: "nmon",

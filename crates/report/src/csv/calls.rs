@@ -1,10 +1,8 @@
 //! The tables of a recording that are not sampled: calls, their segments, stacks, events, gaps, settings, hooks.
 
 use super::{Csv, facts};
-use flatwater_recording::{
-    Basis, Recording,
-    outcome::{BulkOutcome, WorkloadOutcome},
-};
+use flatwater_recording::outcome::{BulkOutcome, WorkloadOutcome};
+use flatwater_recording::{Basis, Recording};
 
 pub fn calls(out: &mut Csv, recording: &Recording) {
     out.header(&[

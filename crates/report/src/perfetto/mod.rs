@@ -14,11 +14,9 @@ use prost::Message;
 
 use super::{BinaryFormat, Options, ReportError};
 use flatwater_explain::Explanation;
-use flatwater_recording::{
-    Call, Entity, Recording, Table, Task, Wait,
-    schema::{Column, writeback, zones},
-    units::Nanos,
-};
+use flatwater_recording::schema::{Column, writeback, zones};
+use flatwater_recording::units::Nanos;
+use flatwater_recording::{Call, Entity, Recording, Table, Task, Wait};
 use proto::{COUNTER, DebugAnnotation, INSTANT, Trace, TrackEvent};
 use tracks::{Tracks, short};
 

@@ -6,10 +6,8 @@ use std::rc::Rc;
 use crate::Machine;
 use crate::mm::memory::Mm;
 use crate::v22;
-use flatwater_recording::{
-    Entity, Series, Table,
-    schema::{Column, cgroup, cpu, disks, meminfo, nodes, slabs, vmstat, zones},
-};
+use flatwater_recording::schema::{Column, cgroup, cpu, disks, meminfo, nodes, slabs, vmstat, zones};
+use flatwater_recording::{Entity, Series, Table};
 
 pub fn value(column: Column, value: u64) -> (Column, Option<i64>) {
     (column, i64::try_from(value).ok())

@@ -227,10 +227,8 @@ pub fn call_root(op: flatwater_recording::OpKind) -> &'static str {
 mod tests {
     use super::{Generation, Site};
     use crate::mm::slab::{CACHES, CacheKind};
-    use flatwater_recording::{
-        Cause, Ends,
-        symbol::{cause_of, meaning_inside},
-    };
+    use flatwater_recording::symbol::{cause_of, meaning_inside};
+    use flatwater_recording::{Cause, Ends};
 
     #[test]
     fn a_stack_depends_on_the_kernel_and_the_object() {

@@ -5,10 +5,8 @@ use std::collections::BTreeMap;
 use super::levels::memory_moments;
 use super::statistics::jain;
 use crate::{Mark, Observation, Observe, Op};
-use flatwater_recording::{
-    Series,
-    outcome::{BulkDelay, BulkOutcome, BulkWriter, WorkloadOutcome},
-};
+use flatwater_recording::Series;
+use flatwater_recording::outcome::{BulkDelay, BulkOutcome, BulkWriter, WorkloadOutcome};
 
 /// Maximum number of delays to keep one by one; later ones are only counted in their writer's row.
 const DELAYS_KEPT: usize = 10_000;

@@ -1,10 +1,8 @@
 //! Checkpoints: critical time and flush time separately, with the thread and the call that each one waited for.
 
 use crate::{Mark, Observation, Observe, Op};
-use flatwater_recording::{
-    Series,
-    outcome::{CheckpointOutcome, CheckpointRow, WorkloadOutcome},
-};
+use flatwater_recording::Series;
+use flatwater_recording::outcome::{CheckpointOutcome, CheckpointRow, WorkloadOutcome};
 
 /// Number of calls after which calls that no checkpoint waited for are discarded.
 const CALLS_KEPT: usize = 20_000;

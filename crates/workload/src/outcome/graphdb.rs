@@ -3,10 +3,8 @@
 use std::collections::BTreeMap;
 
 use crate::{Mark, Observation, Observe, Op};
-use flatwater_recording::{
-    Series,
-    outcome::{GraphdbOutcome, WorkloadOutcome},
-};
+use flatwater_recording::Series;
+use flatwater_recording::outcome::{GraphdbOutcome, WorkloadOutcome};
 
 #[derive(Debug, Default)]
 pub struct GraphdbObserver {

@@ -1,10 +1,8 @@
 //! Journal: what each writer wrote, how far it fell behind its schedule, and its sync times.
 
 use crate::{Observation, Observe, Op};
-use flatwater_recording::{
-    Series,
-    outcome::{JournalOutcome, JournalWriter, WorkloadOutcome},
-};
+use flatwater_recording::Series;
+use flatwater_recording::outcome::{JournalOutcome, JournalWriter, WorkloadOutcome};
 
 #[derive(Debug)]
 pub struct JournalObserver {

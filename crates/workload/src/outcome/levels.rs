@@ -1,10 +1,8 @@
 //! Levels of the machine for a workload's results, from the tables sampled during the run.
 
-use flatwater_recording::{
-    Entity, Series, Table,
-    outcome::MemoryMoment,
-    schema::{Column, meminfo, slabs},
-};
+use flatwater_recording::outcome::MemoryMoment;
+use flatwater_recording::schema::{Column, meminfo, slabs};
+use flatwater_recording::{Entity, Series, Table};
 
 /// All columns that this module reads. A caller that keeps samples for outcomes needs no others: an hour of all
 /// columns is some hundred MB.

@@ -2,10 +2,8 @@
 
 use super::levels;
 use crate::{Observation, Observe, Op};
-use flatwater_recording::{
-    Series,
-    outcome::{MaildirOutcome, WorkloadOutcome},
-};
+use flatwater_recording::Series;
+use flatwater_recording::outcome::{MaildirOutcome, WorkloadOutcome};
 
 #[derive(Debug)]
 pub struct MaildirObserver {

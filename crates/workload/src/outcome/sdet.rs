@@ -2,10 +2,8 @@
 
 use super::statistics::trend_percent;
 use crate::{Mark, Observation, Observe, Op};
-use flatwater_recording::{
-    Series,
-    outcome::{SdetOutcome, SdetRun, WorkloadOutcome},
-};
+use flatwater_recording::Series;
+use flatwater_recording::outcome::{SdetOutcome, SdetRun, WorkloadOutcome};
 
 #[derive(Debug)]
 pub struct SdetObserver {

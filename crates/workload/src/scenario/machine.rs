@@ -6,10 +6,8 @@ use toml::Spanned;
 use super::parse::{Table, read_setup};
 use super::place::Place;
 use super::{ArraySpec, ControllerSpec, DeviceSpec, DiskSpec, FIRST_DEVICE, MachineSpec, ScenarioError};
-use flatwater_recording::{
-    knob::{self, KnobPlace},
-    units::{Bytes, Nanos},
-};
+use flatwater_recording::knob::{self, KnobPlace};
+use flatwater_recording::units::{Bytes, Nanos};
 
 /// The kernel's DISK_NAME_LEN without the terminator.
 const NAME_MAX: usize = 31;

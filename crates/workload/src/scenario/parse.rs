@@ -10,12 +10,10 @@ use super::place::Place;
 use super::set::MODEL;
 use super::{Change, FIRST_DEVICE, MachineSpec, NamedFix, Scenario, WorkloadSpec, builtin};
 use crate::{ParamError, Params, Role, WORKLOADS, WorkloadEntry};
-use flatwater_recording::{
-    Setup,
-    knob::{self, KnobPlace, nearest},
-    short_sort::ShortSort,
-    units::Nanos,
-};
+use flatwater_recording::Setup;
+use flatwater_recording::knob::{self, KnobPlace, nearest};
+use flatwater_recording::short_sort::ShortSort;
+use flatwater_recording::units::Nanos;
 
 #[derive(Debug, thiserror::Error)]
 pub enum ScenarioError {

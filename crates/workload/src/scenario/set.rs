@@ -4,10 +4,8 @@ use super::machine::is_of_device;
 use super::{Growth, Scenario, WorkloadSpec};
 use crate::params::SCALE;
 use crate::{ParamError, Params};
-use flatwater_recording::{
-    knob::{self, KNOBS, KnobError, nearest},
-    units::{Bytes, UnitError},
-};
+use flatwater_recording::knob::{self, KNOBS, KnobError, nearest};
+use flatwater_recording::units::{Bytes, UnitError};
 
 #[derive(Debug, thiserror::Error)]
 pub enum SetError {

@@ -3,10 +3,8 @@
 use super::super::payload::{Chart, Look, Scale, Unit};
 use super::{Frame, Plot, summed};
 use crate::counters::{efficiency_percent, steals};
-use flatwater_recording::{
-    ColumnKind, Entity, Recording, Rows, Series, Table,
-    schema::{Column, pressure, vmstat},
-};
+use flatwater_recording::schema::{Column, pressure, vmstat};
+use flatwater_recording::{ColumnKind, Entity, Recording, Rows, Series, Table};
 
 pub fn reclaim(recording: &Recording) -> Chart {
     let frame = || Frame {

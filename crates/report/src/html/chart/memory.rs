@@ -2,10 +2,8 @@
 
 use super::super::payload::{Chart, Figure, Level, Look, Scale, Unit};
 use super::{Frame, Plot};
-use flatwater_recording::{
-    Recording, Rows, Table,
-    schema::{Column, cgroup, meminfo, vmstat, zones},
-};
+use flatwater_recording::schema::{Column, cgroup, meminfo, vmstat, zones};
+use flatwater_recording::{Recording, Rows, Table};
 
 /// Factor from pages to bytes, and the resulting unit; pages if the page size is unknown.
 fn page_unit(recording: &Recording) -> (f64, Unit) {

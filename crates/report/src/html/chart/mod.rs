@@ -12,7 +12,8 @@ use super::thin::{Raw, Thin, thin};
 use crate::facts;
 use crate::numbers::{counted, time};
 use flatwater_explain::Explanation;
-use flatwater_recording::{EventKind, Recording, Rows, Series, Source, schema::ColumnKey};
+use flatwater_recording::schema::ColumnKey;
+use flatwater_recording::{EventKind, Recording, Rows, Series, Source};
 
 /// All charts, in the order of the page.
 pub fn all(recording: &Recording, explanation: &Explanation, palette: &Palette) -> Vec<Chart> {

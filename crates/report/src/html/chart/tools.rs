@@ -3,11 +3,9 @@
 
 use super::super::payload::{Chart, Look, Scale, Unit};
 use super::{Frame, Plot};
-use flatwater_recording::{
-    Entity, Recording, Rows, Table,
-    schema::{Column, cpu, disks, meminfo, vmstat},
-    short_sort::ShortSort,
-};
+use flatwater_recording::schema::{Column, cpu, disks, meminfo, vmstat};
+use flatwater_recording::short_sort::ShortSort;
+use flatwater_recording::{Entity, Recording, Rows, Table};
 
 /// Devices with a line of their own.
 const DEVICES_MAX: usize = 7;
