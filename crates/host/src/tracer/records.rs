@@ -5,7 +5,6 @@ use std::os::fd::{AsFd, OwnedFd};
 
 use aya::maps::perf::{PerfEvent, PerfEventArrayBuffer};
 use aya::maps::{Map, MapData, PerfEventArray, RingBuf};
-use flatwater_recording::short_sort::ShortSort;
 
 use super::error::TraceError;
 use super::hooks::{online_cpus, refused};
@@ -79,7 +78,7 @@ impl Records {
 /// several buffers; a batch ends where the next one begins.
 fn in_order(records: &mut [Vec<u8>]) {
     const REACHES: usize = offset_of!(CallState, last_ns);
-    records.sort_short_by_key(|record| {
+    records.sort_by_key(|record| {
         let bytes = record.get(REACHES..REACHES + 8).and_then(|bytes| bytes.try_into().ok());
         bytes.map_or(0, u64::from_ne_bytes)
     });
