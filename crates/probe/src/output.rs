@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use flatwater_host::setup::groups::Controller;
+use flatwater_recording::ControllerName;
 use flatwater_recording::short_sort::ShortSort;
 use flatwater_recording::units::{Bytes, Nanos};
 use flatwater_report::html::{PlainPage, PlainTable, plain_page};
@@ -43,7 +43,7 @@ pub struct SeatText {
     /// Absent: its cgroup has no memory limit.
     pub memory_limit_bytes: Option<u64>,
     /// The controllers whose limits cannot separate it from the victim.
-    pub shared_controllers: Vec<Controller>,
+    pub shared_controllers: Vec<ControllerName>,
 }
 
 /// The verdict on one pair of a call and a neighbour.

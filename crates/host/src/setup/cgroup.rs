@@ -8,9 +8,10 @@ use std::path::{Component, Path, PathBuf};
 use serde::{Deserialize, Serialize};
 
 use super::SetupError;
-use super::groups::{Controller, Group};
+use super::groups::Group;
 use super::undo::{Undo, UndoLog};
 use crate::proc::mounts::{self, Mount};
+use flatwater_recording::ControllerName;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Version {
@@ -316,17 +317,17 @@ pub(super) enum Side {
 /// separates nothing: the group is then this process's cgroup there, on both sides, and its controllers are `shared`.
 pub(super) fn beside(within: Option<&Path>, side: Side, log: &mut UndoLog) -> Result<Group, SetupError> {
     let mut group = Group::default();
-    let mut hierarchies: Vec<(Place, Vec<Controller>)> = Vec::new();
+    let mut hierarchies: Vec<(Place, Vec<ControllerName>)> = Vec::new();
     let mut last = None;
-    for controller in Controller::ALL {
-        match place(v1_name(*controller)) {
+    for controller in ControllerName::ALL {
+        match place(controller.in_version(1)) {
             Ok(place) => match hierarchies.iter_mut().find(|(known, _)| known.mount == place.mount) {
-                Some((_, controllers)) => controllers.push(*controller),
-                None => hierarchies.push((place, vec![*controller])),
+                Some((_, controllers)) => controllers.push(controller),
+                None => hierarchies.push((place, vec![controller])),
             },
             Err(why) => {
                 last = Some(why);
-                group.shared.push(*controller);
+                group.shared.push(controller);
             }
         }
     }
@@ -363,23 +364,17 @@ pub(super) fn beside(within: Option<&Path>, side: Side, log: &mut UndoLog) -> Re
             (Side::Outside, Version::V1) => at.parent().unwrap_or(&place.mount).to_owned(),
             (Side::Outside, Version::V2) => v2_parent(&Place { own: at, ..place.clone() })?,
         };
-        let first = controllers.first().map_or("memory", |controller| v1_name(*controller));
+        let first = controllers.first().map_or("memory", |controller| controller.in_version(1));
         let (directory, _) = make_in(&parent, &place, first, log)?;
         if side == Side::Outside && place.version == Version::V2 {
             let enabled = std::fs::read_to_string(directory.join("cgroup.controllers")).unwrap_or_default();
-            let lacks = |controller: &Controller| !enabled.split_whitespace().any(|name| name == controller.name());
+            let lacks =
+                |controller: &ControllerName| !enabled.split_whitespace().any(|name| name == controller.in_version(2));
             group.shared.extend(controllers.into_iter().filter(lacks));
         }
         group.directories.push(directory);
     }
     Ok(group)
-}
-
-fn v1_name(controller: Controller) -> &'static str {
-    match controller {
-        Controller::Io => "blkio",
-        controller => controller.name(),
-    }
 }
 
 /// The path of a cgroup's directory below its hierarchy's mount point.

@@ -7,6 +7,7 @@ use super::cgroup::{self, is_cgroup};
 use super::restore;
 use super::undo::{Age, UndoLog};
 use super::{Log, Restored, SetupError, state};
+use flatwater_recording::ControllerName;
 
 /// A cgroup in each hierarchy whose limits can hold back I/O. Dropping it removes all cgroups that it made.
 pub struct Groups {
@@ -20,15 +21,6 @@ impl std::fmt::Debug for Groups {
     }
 }
 
-flatwater_recording::named_enum! {
-    /// A controller that a cgroup of a probe should have.
-    Controller {
-        Memory => "memory",
-        Io => "io",
-        Cpu => "cpu",
-    }
-}
-
 /// The cgroup of one set of processes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Group {
@@ -36,7 +28,7 @@ pub struct Group {
     pub directories: Vec<PathBuf>,
     /// The controllers that do not separate these processes from others: their hierarchy does not have the given cgroup,
     /// is not mounted, or is not enabled for new cgroups.
-    pub shared: Vec<Controller>,
+    pub shared: Vec<ControllerName>,
 }
 
 impl Group {
@@ -109,7 +101,7 @@ mod tests {
 
     use needs::{Need, UNPRIVILEGED_ID, as_unprivileged, skip};
 
-    use super::{Controller, Groups, cgroup};
+    use super::{ControllerName, Groups, cgroup};
 
     /// The names of new cgroups contain the process id, which the tests share.
     static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
@@ -257,7 +249,10 @@ mod tests {
         assert!(inside.directories.contains(&only) && separated.len() == 1, "{inside:?} {outside:?}");
         assert!(separated[0].starts_with(memory), "{separated:?}");
         for group in [&inside, &outside] {
-            assert!(group.shared.contains(&Controller::Io) && !group.shared.contains(&Controller::Memory), "{group:?}");
+            assert!(
+                group.shared.contains(&ControllerName::Io) && !group.shared.contains(&ControllerName::Memory),
+                "{group:?}"
+            );
         }
     }
 }

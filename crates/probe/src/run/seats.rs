@@ -6,7 +6,8 @@ use flatwater_host::error::HostError;
 use flatwater_host::record::cgroup_directory;
 use flatwater_host::run::check_directory;
 use flatwater_host::setup::Log;
-use flatwater_host::setup::groups::{Controller, Group, Groups, memory_limit};
+use flatwater_host::setup::groups::{Group, Groups, memory_limit};
+use flatwater_recording::ControllerName;
 use rustix::param::page_size;
 
 use super::{Options, ProbeError};
@@ -31,7 +32,8 @@ impl Seat {
     #[must_use]
     pub fn shares_controller(&self) -> bool {
         let shared = &self.group.shared;
-        let separates = [Controller::Memory, Controller::Io].iter().all(|controller| !shared.contains(controller));
+        let separates =
+            [ControllerName::Memory, ControllerName::Io].iter().all(|controller| !shared.contains(controller));
         self.relation == Relation::OtherCgroup && !separates
     }
 
@@ -182,7 +184,7 @@ impl Seats {
 
 /// The limits that a probe cannot tell apart for the victim and a neighbour in another cgroup.
 fn shared_note(outside: &Group, cgroup: Option<&Path>) -> Option<String> {
-    let names: Vec<&str> = outside.shared.iter().map(|controller| controller.name()).collect();
+    let names: Vec<&str> = outside.shared.iter().map(|controller| controller.in_version(2)).collect();
     let why = match cgroup {
         Some(cgroup) => format!("{} exists only in other hierarchies", cgroup.display()),
         None => "it is not mounted, or not enabled for new cgroups".to_owned(),
