@@ -5,11 +5,11 @@
 use flatwater_recording::schema::cgroup;
 use flatwater_recording::{CauseBasis, Table};
 
-use super::cause::CauseId;
+use super::cause::{CauseId, memcg_reclaim};
 use super::facts::Facts;
 use super::finding::NO_CONFIDENCE;
 use super::precedence::Candidate;
-use super::{Evidence, Finding, Fix};
+use super::{Evidence, Finding};
 
 pub const ROOT_ADDS: &str = "record as root: the whole stack, the thread or the request that each wait ended with, and who made \
     it wait";
@@ -81,8 +81,7 @@ fn at_limit(finding: &mut Finding, evidence: Evidence) {
     finding.cause = CauseId::MemcgReclaim;
     CauseId::MemcgReclaim.entry().headline.clone_into(&mut finding.headline);
     finding.evidence.push(evidence);
-    let text = "raise the cgroup's limit, or give the neighbour that fills the page cache a separate cgroup";
-    finding.fixes = vec![Fix::advice(text)];
+    finding.fixes = vec![memcg_reclaim::raise_limit()];
 }
 
 fn abstain(finding: &mut Finding, reason: Evidence) {

@@ -36,9 +36,14 @@ pub const ENTRY: CauseEntry = CauseEntry {
     find,
 };
 
+/// The first fix.
+pub fn raise_limit() -> Fix {
+    Fix::advice("raise the cgroup's limit, or give the neighbour that fills the page cache a separate cgroup")
+}
+
 fn find(facts: &Facts<'_>) -> Option<Finding> {
     let fixes = [
-        Fix::advice("raise the cgroup's limit, or give the neighbour that fills the page cache a separate cgroup"),
+        raise_limit(),
         Fix::advice("append through the precursor's locked window or its ring (`--set precursor=window`)"),
     ];
     let spans = finding::from_spans(facts, Cause::MemcgReclaim, ENTRY.headline, fixes.clone());
