@@ -1,7 +1,9 @@
 //! Finds the lines of an imported log that support a finding: the report of each waiting task with the frame that
 //! names the cause, the kernel's line about a kill or a device, or the tables with the figures.
 
-use flatwater_recording::{About, Cause, CauseBasis, EventKind, ImportSummary, Recording, SampledTask, Source};
+use flatwater_recording::{
+    About, Cause, CauseBasis, EventKind, ImportSummary, Recording, SampledTask, SectionRead, Source,
+};
 
 use super::cause::CauseId;
 use super::facts::Facts;
@@ -130,14 +132,19 @@ fn about(cause: CauseId) -> Option<About> {
     })
 }
 
+/// Whether the table is about this; `unknown` in recordings of older builds, which do not say it.
+fn is_about(section: &SectionRead, what: About, unknown: bool) -> bool {
+    section.about.as_ref().map_or(unknown, |about| about.contains(&what))
+}
+
 /// The whole tables, if no single line names the cause.
 fn of_tables(recording: &Recording, import: &ImportSummary, finding: &Finding) -> Vec<LogLines> {
     let known = about(finding.cause);
     let counted = matches!(finding.cause_basis, CauseBasis::Counters) || recording.calls.is_empty();
     let own = import.sections.iter().filter(|section| match known {
-        Some(about) if counted => section.about.contains(&about),
+        Some(about) if counted => is_about(section, about, true),
         // Calls that a tool timed itself are in the tables that it printed.
-        _ => !section.about.contains(&About::State),
+        _ => !is_about(section, About::State, false),
     });
     own.map(|section| at(&section.file, section.first, section.last)).collect()
 }
@@ -163,20 +170,21 @@ mod tests {
         import.locate("a.txt", ("iostat", &[About::Devices, About::Cpus]), (1, 9));
         import.locate("a.txt", ("sysctl", &[About::State]), (11, 12));
         import.locate("a.txt", ("slabtop", &[About::Slabs]), (14, 30));
-        let recording = RecordingBuilder::new()
-            .edit(|recording| {
+        let lines = |import: &ImportSummary, cause| {
+            let import = Some(import.clone());
+            let builder = RecordingBuilder::new().edit(|recording| {
                 recording.header.source = Source::Import;
-                recording.header.import = Some(import);
-            })
-            .done();
-        let lines = |cause| {
+                recording.header.import = import;
+            });
             let mut finding = Finding::inferred(cause, 0.5, "");
-            super::attach(&Facts::of(&recording), &mut finding);
+            super::attach(&Facts::of(&builder.done()), &mut finding);
             finding.log_lines.iter().map(|lines| lines.first).collect::<Vec<_>>()
         };
-        assert_eq!(lines(CauseId::DeviceSlow), [1]);
-        assert_eq!(lines(CauseId::SlabLeak), [14]);
-        assert_eq!(lines(CauseId::Unexplained), [1, 14], "any table with figures");
+        assert_eq!(lines(&import, CauseId::DeviceSlow), [1]);
+        assert_eq!(lines(&import, CauseId::SlabLeak), [14]);
+        assert_eq!(lines(&import, CauseId::Unexplained), [1, 14], "any table with figures");
+        import.sections.iter_mut().for_each(|section| section.about = None);
+        assert_eq!(lines(&import, CauseId::SlabLeak), [1, 11, 14], "an older build does not say it");
     }
 
     #[test]

@@ -51,9 +51,9 @@ pub struct SectionRead {
     pub file: String,
     /// Name of the format.
     pub format: String,
-    /// What the figures are about; empty in recordings of older builds.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub about: Vec<About>,
+    /// What the figures are about; absent in recordings of older builds.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub about: Option<Vec<About>>,
     /// Counted from 1.
     pub first: u32,
     /// The last line, counted from 1.
@@ -261,7 +261,7 @@ impl ImportSummary {
     pub fn locate(&mut self, file: &str, (format, about): (&str, &[About]), (first, last): (u32, u32)) {
         if self.sections.len() < SECTIONS_MAX {
             let (file, format) = (file.to_owned(), format.to_owned());
-            self.sections.push(SectionRead { file, format, about: about.to_vec(), first, last });
+            self.sections.push(SectionRead { file, format, about: Some(about.to_vec()), first, last });
         }
     }
 

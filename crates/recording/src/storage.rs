@@ -16,7 +16,7 @@ pub struct Controller {
 }
 
 impl Controller {
-    /// A controller without limits.
+    /// A controller and its hierarchy.
     #[must_use]
     pub fn new(name: ControllerName, version: u32, mount_point: impl Into<String>) -> Controller {
         Controller { name, version, mount_point: mount_point.into() }

@@ -50,7 +50,7 @@ pub enum KnobPlace {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[allow(missing_docs, reason = "the names are those of the kernel documentation")]
+#[allow(missing_docs, reason = "the fields are the bounds of the values")]
 pub enum KnobKind {
     Integer {
         min: i64,
