@@ -131,6 +131,9 @@ impl Walk {
 
     /// Passes frames up to `end`, but not many more than `TURN_BYTES`. False if there is nothing more to do now.
     fn advance(&mut self, names: &Names, end: u64) -> io::Result<bool> {
+        if self.at >= end && self.pending.is_empty() {
+            return Ok(false);
+        }
         let until = self.at.saturating_add(TURN_BYTES);
         let mut buffer = vec![0; CHUNK];
         while self.at < until && self.pending.len() < PENDING_BYTES_MAX {
