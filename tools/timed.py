@@ -35,8 +35,8 @@ def resident_mib(root):
 
 
 def run(command, sampled=True):
-    """Runs a command. Returns its exit status and its use: wall and CPU seconds, the peak memory of its largest process and, if
-    `sampled`, of all its processes together."""
+    """Runs a command. Returns the exit status and what the command used: wall and CPU seconds, the peak memory of the largest
+    process and, if `sampled`, of all processes together."""
     begin, ended, samples = time.monotonic(), threading.Event(), [0]
     process = subprocess.Popen(command)
 

@@ -145,7 +145,7 @@ pub(crate) fn remove(names: &Names, seq: u64) {
     }
 }
 
-/// Writes points behind those that the index has.
+/// Writes points; the index already has `points` of them.
 pub(crate) fn put(index: &File, points: u64, bytes: &[u8]) -> std::io::Result<()> {
     if points == 0 {
         index.write_all_at(&beginning(), 0)?;

@@ -14,7 +14,7 @@ use sections::{DETAILS, Detail};
 pub const FORMAT: Format =
     Format { name: "text", sentence: "The summary for a terminal: latencies, causes, findings, gaps.", render };
 
-/// Lines of a report of one cause without the workload's own tables, and those that each further cause may add.
+/// Lines of a report of one cause without the workload's own tables, and lines that each further cause may add.
 const LINES: usize = 40;
 const LINES_MORE: usize = 20;
 

@@ -173,7 +173,7 @@ pub fn operations(page: &mut Page, explanation: &Explanation, detail: &Detail) {
     let any_whole = explanation.operations.iter().any(|operation| operation.thread.is_empty());
     let all: Vec<&Operation> =
         explanation.operations.iter().filter(|operation| operation.thread.is_empty() || !any_whole).collect();
-    // Those with the longest calls, in their order.
+    // The operations with the longest calls, in the order of the list.
     let mut longest: Vec<u64> = all.iter().map(|operation| operation.from_start.max_ns).collect();
     longest.sort_unstable_by(|a, b| b.cmp(a));
     let least_ns = longest.get(detail.operations.saturating_sub(1)).copied().unwrap_or_default();
